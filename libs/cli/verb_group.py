@@ -87,6 +87,7 @@ VERBS: Final[dict[str, Verb]] = {
     "audit": Verb(HISTORY, "Verify the log against tampering, and export it."),
     "login": Verb(PEOPLE, "Log in to a cluster: read a key, check it, and save it."),
     "whoami": Verb(PEOPLE, "Show the user, tenant and role of the key in use."),
+    "usage": Verb(PEOPLE, "Show tokens and GPU time by tenant, user, key and model."),
     "tenant": Verb(PEOPLE, "List, create, show and remove tenants and their limits."),
     "key": Verb(PEOPLE, "Create, list, rotate and revoke API keys."),
     "secret": Verb(PEOPLE, "Store, list and remove secrets for jobs."),

@@ -31,6 +31,7 @@ from libs.common.folds import (
     preemption_fold,
     reservation_fold,
     secret_fold,
+    usage_fold,
 )
 from libs.common.model import NodeId, attempt_key
 from libs.common.state import plugins
@@ -184,6 +185,7 @@ def _usage_charged(cluster: Cluster, fact: f.UsageCharged, stamp: Stamp) -> Chan
     if job is None:
         return Change()
     job.charged = max(job.charged, fact.attempt)
+    usage_fold.charged(job)
     job.order.attained += fact.share_ms
     return Change((fact.job_id,))
 
@@ -233,6 +235,7 @@ _FOLDS: Final = {
     f.ModelUndeployed: model_fold.undeployed,
     f.ModelAliasSet: model_fold.alias_set,
     f.ModelShareSet: model_fold.share_set,
+    f.ModelUsed: usage_fold.model_used,
     f.ModelKeepRequested: kept_fold.requested,
     f.ModelKeepDropped: kept_fold.dropped,
     f.NodeDeclaredDead: node_fold.declared_dead,

@@ -4,7 +4,7 @@ Owns: REST, API keys, the views that people and tools read
 Reads: all facts (views)
 Writes: JobSubmitted, CancelRequested, TenantSet, KeyCreated, KeyRotated, KeyRevoked,
   AccessRecorded, SecretSet, SecretRemoved, NodeInvited, NodeJoined, NodeRemovalRequested,
-  NodeRevoked, ModelDeployed, ModelScaled, ModelUndeployed, ModelAliasSet, ModelShareSet,
+  NodeRevoked, ModelDeployed, ModelScaled, ModelUndeployed, ModelAliasSet, ModelShareSet, ModelUsed,
   ModelKeepRequested, ModelKeepDropped, NodeDeclaredDead, GpuServiceSet, GpuControlRequested,
   FabricTestRequested, NodeDrainCleared, QueueSet, JobUpdated, RequeueRequested,
   AllocationExtended, ReservationSet, ReservationCleared

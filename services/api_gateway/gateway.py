@@ -45,6 +45,7 @@ from services.api_gateway.openai.queues import Queues
 from services.api_gateway.openai.reporter import Reporter
 from services.api_gateway.openai.turn_exchange import TurnExchange
 from services.api_gateway.openai.upstream import Upstream
+from services.api_gateway.openai.usage import Usage
 from services.api_gateway.problems import Problem
 from services.api_gateway.secrets.vault import Vault
 from services.api_gateway.telemetry import Telemetry
@@ -66,10 +67,6 @@ ENTRY_BYTES: Final = 250
 TENANT_PART: Final = 50
 TENANT_BYTES_MIN: Final = 1 << 20
 RETRY_AFTER_S: Final = 60
-
-
-# Facts of users about a model that name it alone; they are charged to its tenant.
-OF_A_MODEL: Final = f.ModelScaled | f.ModelUndeployed | f.ModelAliasSet | f.ModelShareSet
 # Node, job, attempt, stream, offset.
 OutputKey = tuple[NodeId, JobId, int, str, int]
 
@@ -159,6 +156,7 @@ class Gateway:
             lambda: self.cluster, self.bus, self.clock, settings.limits_answer_ms / 1_000
         )
         self.upstream = Upstream(settings)
+        self.usage = Usage(self)
         queues = self.queues = Queues(self)
         self.turns = TurnExchange(queues, self.bus, settings.instance)
         self.reporter = Reporter(lambda: self.cluster, queues, self.bus, settings.instance)
@@ -190,6 +188,7 @@ class Gateway:
                 access=self.access.run(),
                 reporter=self.reporter.run(),
                 turns=self.turns.run(),
+                usage=self.usage.run(),
             )
         finally:
             await self.upstream.close()
@@ -247,6 +246,7 @@ class Gateway:
         self.waiting.folded(entry.seq)
         if any(isinstance(fact, f.ReplicasScaled) for fact in commit.facts):
             self.reporter.wake()
+            self.usage.wake()
         return len(changes)
 
     def _note_bytes(self, entry: Entry, commit: Commit) -> None:
@@ -263,7 +263,7 @@ class Gateway:
     def _tenant_of(self, fact: AnyFact | f.Unknown) -> str:
         """Return the tenant that a fact is charged to; empty for operators' and gateways' facts."""
         job = self.cluster.jobs.get(getattr(fact, "job_id", JobId("")))
-        model = self.cluster.models.get(fact.name) if isinstance(fact, OF_A_MODEL) else None
+        model = self.cluster.models.get(fact.name) if isinstance(fact, room.OF_A_MODEL) else None
         return getattr(fact, "tenant", "") or (
             job.tenant if job is not None else model.tenant if model is not None else ""
         )

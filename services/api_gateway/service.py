@@ -83,6 +83,7 @@ async def _answer_until(
         await asyncio.wait(listening, timeout=2 * gateway.settings.gateway_stop_ms / 1_000)
         if gateway.caught_up:
             await gateway.access.drain()
+            await gateway.usage.drain()
     finally:
         await end_all([stopping, *listening])
     for task in listening:

@@ -5,6 +5,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from libs.common.facts import ModelUse
 from libs.common.state.cluster import Cluster, Endpoint
 from services.api_gateway.serving.late_binding import LateBinding
 
@@ -29,6 +30,10 @@ BUCKETS_S: Final = (
 # Models beyond this number share one series.
 MODELS_MAX: Final = 256
 OTHER_MODELS: Final = "other"
+# Keys, by model, beyond this number share one series for each tenant.
+KEYS_MAX: Final = 2_000
+# A whole GPU for a second, in hundredths of a GPU times milliseconds.
+SHARE_MS: Final = 100_000
 
 
 class ModelTelemetry:
@@ -141,6 +146,39 @@ class ModelTelemetry:
         self.batches.labels(self._label(model)).inc()
 
 
+class UsageTelemetry:
+    """Metrics of what keys used of models, counted every few seconds.
+
+    Keys beyond KEYS_MAX share one series without user and key.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        labels = ("model", "tenant", "user", "key")
+        self.tokens = Counter(
+            "muster_model_tokens",
+            "Tokens of requests that ended, by the replicas' count",
+            (*labels, "direction"),
+            registry=registry,
+        )
+        self.gpu_seconds = Counter(
+            "muster_model_gpu_seconds",
+            "GPU time of requests that ended; requests at a replica share its time equally",
+            labels,
+            registry=registry,
+        )
+        self._known: set[tuple[str, str, str, str]] = set()
+
+    def note(self, use: ModelUse) -> None:
+        labels = (use.model, use.tenant, use.user, use.key_id)
+        if labels not in self._known:
+            if len(self._known) >= KEYS_MAX:
+                labels = (OTHER_MODELS, use.tenant, "", "")
+            self._known.add(labels)
+        self.tokens.labels(*labels, "input").inc(use.input_tokens)
+        self.tokens.labels(*labels, "output").inc(use.output_tokens)
+        self.gpu_seconds.labels(*labels).inc(use.share_ms / SHARE_MS)
+
+
 class FabricTelemetry:
     """Metrics of the measured fabric, from the verdicts of its tests."""
 
@@ -205,6 +243,7 @@ class Telemetry:
             registry=self.registry,
         )
         self.models = ModelTelemetry(self.registry)
+        self.usage = UsageTelemetry(self.registry)
         self.fabric = FabricTelemetry(self.registry)
         self.fill = Gauge(
             "muster_gateway_log_filled_ratio",

@@ -11,8 +11,10 @@ from typing import Final
 
 import msgspec
 
-from libs.common import subjects
+from libs.common import reading, subjects
 from libs.common.errors import Refused
+from libs.common.messages import usage_messages
+from libs.common.messages.usage_messages import UsageAnswer, UsageAsk
 from libs.common.transport.archive import (
     EVENTS_BYTES,
     JOB_SEQS_MAX,
@@ -25,6 +27,7 @@ from libs.common.transport.archive import (
 from libs.common.transport.bus import Bus
 from libs.common.transport.log import Entry
 from services.audit.chain.heads import Head, encode
+from services.audit.export.bill import KINDS, Bill
 from services.audit.export.events import Position, parse_position, show_position
 from services.audit.export.feed import EventBatch, take
 from services.audit.store.store import Store
@@ -54,12 +57,15 @@ class Answers:
         self.source = source
         self.beyond = beyond
         self.head = head
+        # One bill at a time, because each reads much.
+        self._billing = asyncio.Lock()
 
     async def listen(self, bus: Bus) -> None:
         await bus.subscribe(subjects.ask_audit("commits"), self._commits)
         await bus.subscribe(subjects.ask_audit("job"), self._job)
         await bus.subscribe(subjects.ask_audit("events"), self._events, concurrent=True)
         await bus.subscribe(subjects.ask_audit("head"), self._head)
+        await bus.subscribe(subjects.ask_audit("usage"), self._usage, concurrent=True)
 
     async def _commits(self, subject: str, data: bytes) -> bytes:
         ask = msgspec.msgpack.decode(data, type=ArchiveAsk)
@@ -101,6 +107,18 @@ class Answers:
         except TimeoutError:
             return False
         return True
+
+    async def _usage(self, subject: str, data: bytes) -> bytes:
+        ask = usage_messages.decode_ask(data)
+        async with self._billing:
+            return usage_messages.encode(await asyncio.to_thread(self._bill, ask))
+
+    def _bill(self, ask: UsageAsk) -> UsageAnswer:
+        bill, head = Bill(), self.store.head_now()
+        for record in self.store.of_kinds(KINDS, ask.since_ns, ask.until_ns):
+            for fact in reading.read_alone(record.subject, record.data).facts:
+                bill.add(fact)
+        return bill.answer(head.seq if head is not None else 0)
 
     async def _head(self, subject: str, data: bytes) -> bytes:
         head = self.head()

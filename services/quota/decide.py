@@ -20,6 +20,7 @@ from libs.common.facts import (
 from libs.common.quantities import counted, month_of
 from libs.common.state.cluster import Job, Tenant, tenant_of
 from libs.common.state.ordering import AFTER_OF_TENANT_MAX, HOUR_NS
+from services.quota.bill import lines_of
 from services.quota.state import State
 
 NONE: Final[tuple[AnyFact, ...]] = ()
@@ -67,7 +68,15 @@ def renew(state: State, now_ns: int) -> Sequence[AnyFact]:
 def charge(state: State, now_ns: int) -> Sequence[AnyFact]:
     """Charge an ended attempt once."""
     for due in state.cluster.uncharged.values():
-        return (UsageCharged(**structs.asdict(due), hour=now_ns // HOUR_NS),)
+        job = state.cluster.jobs.get(due.job_id)
+        return (
+            UsageCharged(
+                **structs.asdict(due),
+                hour=now_ns // HOUR_NS,
+                user=job.user if job is not None else "",
+                lines=lines_of(job, due),
+            ),
+        )
     return NONE
 
 

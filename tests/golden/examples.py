@@ -101,6 +101,23 @@ EXAMPLES: Final[tuple[AnyFact, ...]] = (
     f.ModelUndeployed(name="chat", user="ada"),
     f.ModelAliasSet(name="chat", alias="Qwen/Qwen2.5-7B", removed=True, user="ada"),
     f.ModelShareSet(name="chat", guest="biology", removed=True, user="ada"),
+    f.ModelUsed(
+        uses=(
+            f.ModelUse(
+                tenant=TENANT,
+                user="ada",
+                key_id="k1",
+                owner=TenantId("biology"),
+                model="chat",
+                job_id=JobId("chat-1"),
+                attempt=1,
+                requests=3,
+                input_tokens=40,
+                output_tokens=50,
+                share_ms=60,
+            ),
+        )
+    ),
     f.NodeDeclaredDead(node_id=NODE, incarnation=4, lost=3, user="ada"),
     f.NodeInvited(node_id=NODE, secret_hash="ab" * 32, expires_ns=5, user="ada"),
     f.NodeJoined(

@@ -161,6 +161,11 @@ CASES: Final[dict[str, tuple[Case, ...]]] = {
         case(f"model unshare {MODEL}", before=(("model", "share", MODEL, "--with", "all"),)),
         case(f"model unshare {MODEL}", "shared with no tenant", 2),
     ),
+    "usage": (
+        case("usage --since 1h", "GPU SECONDS"),
+        case("usage --csv --by model", "payer,tenant,user,key,model,kind"),
+        case("usage --by node", "by: 'node' is not known", 1),
+    ),
     "scale": (case(f"scale {MODEL} 2"),),
     "redeploy": (case("redeploy d2 -- sleep 601", before=(model("d2"),)), case("undeploy d2")),
     "undeploy": (case("undeploy d3", before=(model("d3"),)),),

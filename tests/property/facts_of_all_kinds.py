@@ -128,6 +128,8 @@ def by_gateways(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
         removed = chance.random() < 0.5
         yield f.ModelAliasSet(name=name, alias=chance.choice(("a", "b/c")), removed=removed)
         yield f.ModelShareSet(name=name, guest=chance.choice((*TENANTS, "*")), removed=removed)
+    for job in cluster.jobs.values():
+        yield f.ModelUsed(uses=(_use(job, chance),))
     yield from facts_of_devices.by_gateways(cluster, chance)
     yield from facts_of_fabric.by_gateways(cluster, chance)
     yield from facts_of_kept.by_gateways(cluster, chance)
@@ -137,6 +139,19 @@ def by_gateways(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
                 node_id=node.node_id, incarnation=node.incarnation, lost=node.lost
             )
     yield from _memberships(cluster, chance)
+
+
+def _use(job: Job, chance: Random) -> f.ModelUse:
+    return f.ModelUse(
+        tenant=chance.choice(TENANTS),
+        user="ada",
+        key_id=chance.choice(KEYS),
+        owner=job.tenant,
+        model="m",
+        job_id=job.job_id,
+        attempt=max(1, job.attempt),
+        share_ms=chance.randrange(99),
+    )
 
 
 def _memberships(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:

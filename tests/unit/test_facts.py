@@ -81,6 +81,8 @@ LEFT_AT_DEFAULT = (
     "node.registered.keeps",
     "tenant.set.max_pool_bytes",
     "usage.charged.cpu_ms",
+    "usage.charged.user",
+    "usage.charged.lines",
     *("fabric.probed.refused", "fabric.round_closed.refused"),
     *("fabric.test_begun.job_id", "fabric.test_begun.attempt"),
     "node.registered.fabric_address",

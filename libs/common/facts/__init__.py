@@ -105,6 +105,9 @@ from libs.common.facts.term_facts import ClusterConfigured as ClusterConfigured
 from libs.common.facts.term_facts import LeaseExtended as LeaseExtended
 from libs.common.facts.term_facts import PluginDisabled as PluginDisabled
 from libs.common.facts.term_facts import TermBegan as TermBegan
+from libs.common.facts.usage_facts import ChargeLine as ChargeLine
+from libs.common.facts.usage_facts import ModelUse as ModelUse
+from libs.common.facts.usage_facts import ModelUsed as ModelUsed
 
 # Reader version that a plain commit needs, that a packed commit needs, and that this code has.
 VERSION: Final = 1
@@ -141,6 +144,7 @@ GatewayFact = (
     | ModelUndeployed
     | ModelAliasSet
     | ModelShareSet
+    | ModelUsed
     | ModelKeepRequested
     | ModelKeepDropped
     | NodeDeclaredDead

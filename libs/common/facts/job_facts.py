@@ -4,6 +4,7 @@ Pure; part of the union in `facts/__init__.py`.
 """
 
 from libs.common.facts.fact import Fact
+from libs.common.facts.usage_facts import ChargeLine
 from libs.common.model import JobId, JobSpec, Member, NodeId, TenantId
 from libs.common.reasons import EXITED
 
@@ -53,7 +54,9 @@ class UsageCharged(Fact, frozen=True, tag="usage.charged"):
     `share_ms` is in hundredths of a GPU times milliseconds. The time is the one that each member's
     node measured, or else the time from placement to end by the schedulers' wall clocks. Host use
     is in thousandths of a CPU and in MiB, times milliseconds. `hour` is the hour since 1970 by
-    quota's clock, up to which earlier use has decayed (`ordering.py`); 0: unknown.
+    quota's clock, up to which earlier use has decayed (`ordering.py`); 0: unknown. `user` is the
+    job's. For a replica, `lines` are the parts of `share_ms` that requests caused; it was idle for
+    the rest.
     """
 
     job_id: JobId
@@ -63,6 +66,8 @@ class UsageCharged(Fact, frozen=True, tag="usage.charged"):
     cpu_ms: int = 0
     memory_ms: int = 0
     hour: int = 0
+    user: str = ""
+    lines: tuple[ChargeLine, ...] = ()
 
 
 class JobQueued(Fact, frozen=True, tag="job.queued"):

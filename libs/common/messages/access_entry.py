@@ -27,7 +27,7 @@ class AccessEntry(msgspec.Struct, frozen=True, array_like=True):
     `route` is the template, `ids` are the values of its placeholders. `status` 0: the client left
     before the answer began. `denied` is why the request was refused; empty if it was allowed.
     `detail` is what the request did beyond its address, without secrets: the command of an exec,
-    the port of a forwarded connection.
+    the port of a forwarded connection. `model` is the deployed model of a request to one.
     """
 
     at_ns: int
@@ -42,6 +42,7 @@ class AccessEntry(msgspec.Struct, frozen=True, array_like=True):
     denied: str
     source: str
     detail: str = ""
+    model: str = ""
 
 
 _encoder: Final = msgspec.msgpack.Encoder()

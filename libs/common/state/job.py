@@ -109,6 +109,9 @@ class Job(msgspec.Struct):
     refusals: Refusals = Refusals()
     been: dict[NodeId, None] = {}
     preflight: Preflight | None = None
+    # For a replica: what each "tenant user key" used of its attempts, in hundredths of a GPU times
+    # milliseconds, until they are charged.
+    used: dict[int, dict[str, int]] = {}
 
     @property
     def ref(self) -> AttemptRef:

@@ -13,12 +13,16 @@ import msgspec
 
 from libs.common import subjects
 from libs.common.errors import Refused, Trimmed, Unavailable
+from libs.common.messages import usage_messages
+from libs.common.messages.usage_messages import UsageAnswer, UsageAsk
 from libs.common.transport.bus import Bus
 from libs.common.transport.log import Entry, Log
 
 # Bytes of commits in one answer. A single commit may have 512 KiB, a message 1 MiB.
 PAGE_BYTES: Final = 384 << 10
 ANSWER_S: Final = 5.0
+# A long time has many facts to read.
+USAGE_S: Final = 60.0
 JOB_SEQS_MAX: Final = 1_000
 # Bytes of events in one answer. A single event may have 768 KiB.
 EVENTS_BYTES: Final = 256 << 10
@@ -135,6 +139,13 @@ async def events(bus: Bus, after: str, limit: int, wait_s: float = 0.0) -> Event
     if found.refused:
         raise Refused(found.refused)
     return found
+
+
+async def usage(bus: Bus, since_ns: int, until_ns: int) -> UsageAnswer:
+    """Return what was used and charged in a time. Raises Unavailable."""
+    ask = usage_messages.encode(UsageAsk(since_ns, until_ns))
+    answer = await bus.request(subjects.ask_audit("usage"), ask, USAGE_S)
+    return usage_messages.decode_answer(answer)
 
 
 async def head(bus: Bus) -> bytes:

@@ -142,6 +142,7 @@ def _entry(
             denied=denied[:TEXT_MAX],
             source=client[0] if client else "",
             detail=scope.get("detail", ""),
+            model=scope.get("model", ""),
         )
     )
 

@@ -141,6 +141,7 @@ ROUTES: Final[dict[tuple[str, str], Row]] = {
     ("GET", "/v1/access"): OPERATE,
     ("GET", "/v1/audit/events"): OPERATE,
     ("GET", "/v1/audit/head"): OPERATE,
+    ("GET", "/v1/usage"): READ,
     ("GET", "/v1/tenants"): READ,
     ("GET", "/v1/tenants/{name}"): READ,
     ("PUT", "/v1/tenants/{name}"): ADMINISTER,

@@ -33,6 +33,7 @@ LEVELS: Final[dict[type[f.Fact], float]] = {
     f.FabricTestRequested: CHANGES,
     f.NodeDrainCleared: ENDINGS,
     f.AccessRecorded: RECORDS,
+    f.ModelUsed: RECORDS,
     f.SecretSet: RECORDS,
     f.KeyCreated: RECORDS,
     f.KeyRotated: RECORDS,
@@ -51,6 +52,8 @@ LEVELS: Final[dict[type[f.Fact], float]] = {
 }
 
 
+# Facts of users about a model that name it alone; they are charged to its tenant.
+OF_A_MODEL: Final = f.ModelScaled | f.ModelUndeployed | f.ModelAliasSet | f.ModelShareSet
 # Facts that administrators record about a tenant take none of its bytes, because they stop a flood.
 BY_ADMINISTRATORS: Final = (f.TenantSet, f.KeyCreated, f.KeyRotated, f.NodeInvited, f.NodeJoined)
 

@@ -46,6 +46,7 @@ from services.api_gateway.views.models import ModelShown
 from services.api_gateway.views.nodes import GpuFull, NodeFull, NodeShown
 from services.api_gateway.views.queues import QueueShown
 from services.api_gateway.views.reservations import ReservationShown
+from services.api_gateway.views.usage import UsageList
 
 JSON: Final = "application/json"
 LINES: Final = "application/x-ndjson"
@@ -169,6 +170,7 @@ ANSWERS: Final[dict[tuple[str, str], Answer]] = {
     ("GET", "/v1/watch"): Answer(media=(EVENTS,)),
     ("GET", "/v1/state"): Answer(kind=dict[str, Any]),
     ("GET", "/v1/access"): Answer(kind=AccessList),
+    ("GET", "/v1/usage"): Answer(kind=UsageList, media=(JSON, "text/csv")),
     ("GET", "/v1/audit/events"): Answer(media=(BATCH, EVENTS)),
     ("GET", "/v1/audit/head"): Answer(kind=dict[str, Any]),
     ("GET", "/v1/tenants"): _list("tenants", TenantShown),

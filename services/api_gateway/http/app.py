@@ -40,6 +40,7 @@ from services.api_gateway.http import (
     streams,
     tenants,
     uploads,
+    usage,
     watch,
 )
 from services.api_gateway.http.answers import ANSWERS
@@ -73,6 +74,7 @@ ROUTERS = (
     watch.router,
     tenants.router,
     keys.router,
+    usage.router,
     secrets.router,
     uploads.router,
     access.router,

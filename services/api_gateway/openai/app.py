@@ -77,6 +77,7 @@ class OpenAI:
                 "model_not_found",
                 "model",
             )
+        scope["model"] = served.name
         return served
 
     async def _complete(self, scope: Scope, receive: Receive, send: Send, path: str) -> None:

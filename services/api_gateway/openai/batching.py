@@ -174,7 +174,11 @@ class ModelBatches:
         first, inputs = members[0], [member.inputs for member in members]
         body = batch_bodies.joined(first.call.path, inputs)
         call = Call(
-            scope={"headers": first.call.scope["headers"], "request_id": str(uuid4())},
+            scope={
+                "headers": first.call.scope["headers"],
+                "request_id": str(uuid4()),
+                "principals": [member.principal for member in members],
+            },
             send=client.send,
             path=first.call.path,
             model=self.name,

@@ -14,12 +14,12 @@ class Request:
     `size` and `script` are those of its text; `size` is 0 if its tokens say nothing about text.
     `tries` counts the replicas that it was or will be sent to. `first_ns` is the time of the first
     piece of a streamed answer, 0 before it, and `events` counts the pieces. `tell` sends a comment
-    to the client of a stream.
+    to the client of a stream. `begun` is what `OpenRequests` needs of it.
     """
 
     __slots__ = (
-        *("events", "first_ns", "future", "script", "size", "tell", "ticket", "tries"),
-        "uncharged",
+        *("begun", "events", "first_ns", "future", "script", "size"),
+        *("tell", "ticket", "tries", "uncharged"),
     )
 
     def __init__(self, ticket: Ticket[Endpoint], size: int, script: str) -> None:
@@ -27,6 +27,7 @@ class Request:
         self.size = size
         self.script = script
         self.tries = 0
+        self.begun = 0
         self.uncharged = 0
         self.first_ns = 0
         self.events = 0

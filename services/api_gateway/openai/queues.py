@@ -106,7 +106,7 @@ class ModelQueue:
         self.tries.has_others = len(ready) > 1
         if not request.tries and self.rules.at_once(ticket, ready, now_ns):
             assert ticket.sent is not None, "a bound request has a replica"
-            self.gateway.queues.open.begin(ticket.sent.replica)
+            request.begun = self.gateway.queues.open.begin(ticket.sent.replica, now_ns)
         else:
             self._enter(request, ready, now_ns)
         request.tries += 1
@@ -209,7 +209,9 @@ class ModelQueue:
             self.latencies.ended(now_ns - request.first_ns, request.events - 1, now_ns)
             request.first_ns = 0
         self.rules.end(ticket, now_ns)
-        self.gateway.queues.open.end(endpoint)
+        busy_ns = self.gateway.queues.open.end(endpoint, now_ns, request.begun)
+        if call is not None:
+            self.gateway.usage.note(call, endpoint, busy_ns)
         self.gateway.reporter.ended(endpoint)
         self.pump()
 
@@ -267,8 +269,9 @@ class ModelQueue:
             self.waking.times.woken(now_ns)
         while self._waiting and (ticket := self.rules.next(ready, now_ns, skipped)) is not None:
             assert ticket.sent is not None, "a bound request has a replica"
-            self.gateway.queues.open.begin(ticket.sent.replica)
-            self._waiting.pop(ticket).answer(None)
+            request = self._waiting.pop(ticket)
+            request.begun = self.gateway.queues.open.begin(ticket.sent.replica, now_ns)
+            request.answer(None)
         if self._waiting:
             self._wake_later(now_ns)
 

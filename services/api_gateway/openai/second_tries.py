@@ -27,6 +27,8 @@ class SecondTries:
         self.budget = RetryBudget(queue.gateway.settings.model_retry_percent)
         self.hedging = Hedging()
         self.has_others = False
+        # What `OpenRequests` needs of each second try.
+        self._begun: dict[int, int] = {}
 
     def may_retry(self) -> bool:
         """Return whether one more try at a replica is within the budget, and count it."""
@@ -48,7 +50,7 @@ class SecondTries:
         if not self.budget.take(now_ns):
             queue.rules.lost(sent, now_ns)
             return None
-        queue.gateway.queues.open.begin(sent.replica)
+        self._begun[id(sent)] = queue.gateway.queues.open.begin(sent.replica, now_ns)
         queue.gateway.telemetry.models.hedged(queue.name)
         return sent
 
@@ -61,12 +63,14 @@ class SecondTries:
 
     def took_over(self, request: Request, sent: Sent[Endpoint]) -> None:
         """Count the request at its second replica alone, after `end` at the first one."""
+        request.begun = self._begun.pop(id(sent))
         self.queue.rules.took_over(request.ticket, sent, self.queue.now_ns())
 
     def lost(self, sent: Sent[Endpoint]) -> None:
         """Count a request at its second replica no longer."""
         queue = self.queue
-        queue.rules.lost(sent, queue.now_ns())
-        queue.gateway.queues.open.end(sent.replica)
+        now_ns = queue.now_ns()
+        queue.rules.lost(sent, now_ns)
+        queue.gateway.queues.open.end(sent.replica, now_ns, self._begun.pop(id(sent)))
         queue.gateway.reporter.ended(sent.replica)
         queue.pump()

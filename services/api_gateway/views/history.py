@@ -246,6 +246,7 @@ _SUMMARY: Final[dict[type, Callable[[Any], str]]] = {
         f"model {x.name} scaled to {counted(x.replicas, 'replica')} by {_user(x.user)}"
     ),
     f.ModelUndeployed: lambda x: f"model {x.name} undeployed by {_user(x.user)}",
+    f.ModelUsed: lambda x: f"{counted(sum(use.requests for use in x.uses), 'request')} to models",
     f.ModelAliasSet: lambda x: (
         f"model {x.name} {'loses' if x.removed else 'gets'} the alias {x.alias}, by {_user(x.user)}"
     ),

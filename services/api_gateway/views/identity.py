@@ -79,6 +79,7 @@ class AccessShown(msgspec.Struct):
     denied: str
     source: str
     detail: str
+    model: str = ""
 
 
 def tenant_shown(cluster: Cluster, tenant: Tenant) -> TenantShown:

@@ -141,6 +141,19 @@ class Store:
         query = sa.select(COMMITS).where(COMMITS.c.seq.between(first, last)).order_by(COMMITS.c.seq)
         return [Record(*row) for row in self._rows("reading commits", query)]
 
+    def of_kinds(self, kinds: Sequence[str], since_ns: int, until_ns: int) -> Iterator[Record]:
+        """Yield the commits with facts of these kinds from `since_ns` to before `until_ns`."""
+        c, after = FACTS.c, 0
+        wanted = c.kind.in_(kinds) & (c.at_ns >= since_ns) & (c.at_ns < until_ns)
+        while True:
+            query = sa.select(c.seq).where(wanted, c.seq > after).distinct()
+            rows = self._rows("looking up facts", query.order_by(c.seq).limit(PAGE))
+            if not rows:
+                return
+            seqs, after = [row[0] for row in rows], rows[-1][0]
+            commits = sa.select(COMMITS).where(COMMITS.c.seq.in_(seqs)).order_by(COMMITS.c.seq)
+            yield from (Record(*row) for row in self._rows("reading commits", commits))
+
     def facts(
         self,
         *,

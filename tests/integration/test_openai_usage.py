@@ -1,0 +1,167 @@
+"""Use of models, from requests over real HTTP through the log and a real archive to /v1/usage."""
+
+import asyncio
+import csv
+import io
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from libs.common import facts as f
+from libs.common import reading, subjects
+from libs.common.messages import access_entry
+from libs.common.model import JobId, NodeId
+from libs.common.state.cluster import Cluster
+from libs.common.transport.log_memory import MemoryLog, MemoryStream
+from libs.common.transport.snapshot_store import MemorySnapshots
+from services.audit.answers import Answers
+from services.audit.service import Audit
+from services.audit.store.store import Store
+from services.quota.decide import decide
+from services.quota.state import State
+from tests.integration.gateway_world import World, gateway_world
+from tests.integration.openai_replica import Replica, running
+from tests.integration.openai_world import CHAT, MESSAGES, add_replicas
+from tests.integration.test_openai_named_models import chat, deployed
+
+SOON_S = 10.0
+
+
+@asynccontextmanager
+async def billed_world(tmp_path: Path, **changed: Any) -> AsyncIterator[tuple[World, Replica]]:
+    """A gateway with a model `m` on one GPU, shared with the tenant biology, and an archive."""
+    stream, stop = MemoryStream(), asyncio.Event()
+    async with gateway_world(tmp_path, stream, **changed) as world, running() as replica:
+        store = Store(f"sqlite:///{tmp_path / 'audit.db'}")
+        audit = Audit(MemoryLog(stream, idle_s=0.05), store, MemorySnapshots())
+        await audit.open()
+        await Answers(store, "c1", audit.beyond, lambda: None).listen(world.bus)
+        archiving = asyncio.create_task(audit.run(stop))
+        await world.ask("PUT", "/v1/tenants/biology", 201, json={})
+        await deployed(world, "m")
+        await world.ask("PATCH", "/v1/deployments/m/guests", json={"add": ["biology"]})
+        await add_replicas(world, "m", replica)
+        yield world, replica
+        stop.set()
+        await archiving
+
+
+async def charge(world: World) -> None:
+    """Let quota decide, as its process would."""
+    await world.settle()
+    state, seq = State(Cluster()), 0
+    while (entry := await world.log.get(seq + 1)) is not None:
+        seq = entry.seq
+        commit = reading.read(state.writers, entry.subject, entry.data)
+        state.apply_entry(seq, entry.subject, commit)
+    while facts := decide(state, world.gateway.clock.wall_ns()):
+        await world.writers.write(subjects.QUOTA, *facts)
+        state.apply_own(facts, 1)
+    await world.settle()
+
+
+async def end_replica(world: World, run_ms: int) -> None:
+    node, job = NodeId("n1"), JobId("m-1")
+    over = f.JobFinished(job_id=job, attempt=1, node_id=node, exit_code=0, run_ms=run_ms)
+    await world.writers.on("n1", over, f.JobReleased(job_id=job, attempt=1, node_id=node))
+    await world.writers.close("m-1")
+    await charge(world)
+
+
+async def usage(world: World, by: str = "tenant,user,key,model") -> Any:
+    """The bill, once the archive has all of the log."""
+    last = (await world.log.bounds())[1]
+    async with asyncio.timeout(SOON_S):
+        while (found := await world.ask("GET", "/v1/usage", params={"by": by}))["seq"] < last:
+            await asyncio.sleep(0.02)
+    return found
+
+
+async def test_tokens_and_time_of_two_tenants_add_up_to_the_bill(tmp_path: Path) -> None:
+    async with (
+        billed_world(tmp_path) as (world, _),
+        world.as_("member", "eve", "biology") as eve,
+    ):
+        await chat(world, "m", x_delay_s=0.05)
+        await chat(eve, "m", x_delay_s=0.1)
+        await chat(eve, "m")
+        await world.gateway.usage.flush()
+        await end_replica(world, run_ms=10_000)
+        whole = await usage(world)
+        by_kind = {(row["tenant"], row["kind"]): row for row in whole["usage"]}
+        assert whole["charged_share_ms"] == {"default": 1_000_000}
+        assert sum(row["share_ms"] for row in whole["usage"]) == 1_000_000
+        own, guest = by_kind["default", "requests"], by_kind["biology", "requests"]
+        assert (own["requests"], own["input_tokens"], own["output_tokens"]) == (1, 5, 7)
+        assert (guest["requests"], guest["input_tokens"], guest["output_tokens"]) == (2, 10, 14)
+        assert own["share_ms"] >= 5_000 and guest["share_ms"] >= 10_000
+        assert by_kind["default", "idle"]["share_ms"] > 900_000
+        assert own["user"] and own["key"] and guest["user"] == "eve" and guest["key"]
+        seen = await usage(eve)
+        assert [(row["payer"], row["user"], row["kind"]) for row in seen["usage"]] == [
+            ("default", "eve", "requests")
+        ]
+        assert seen["charged_share_ms"] == {}
+
+
+async def test_requests_at_once_share_the_time_of_their_replica(tmp_path: Path) -> None:
+    async with billed_world(tmp_path) as (world, _):
+        await asyncio.gather(*(chat(world, "m", x_delay_s=0.2) for _ in range(4)))
+        await world.gateway.usage.flush()
+        await end_replica(world, run_ms=10_000)
+        (row,) = [row for row in (await usage(world))["usage"] if row["kind"] == "requests"]
+        assert row["requests"] == 4 and 20_000 <= row["share_ms"] < 60_000
+
+
+async def test_csv_and_metrics_have_the_same_numbers(tmp_path: Path) -> None:
+    async with billed_world(tmp_path) as (world, _):
+        await chat(world, "m")
+        await world.gateway.usage.flush()
+        await end_replica(world, run_ms=1_000)
+        await usage(world)
+        query = {"format": "csv", "by": "model", "since": "1h"}
+        async with world.session.get(world.url + "/v1/usage", params=query) as response:
+            assert response.content_type == "text/csv"
+            rows = list(csv.DictReader(io.StringIO(await response.text())))
+        assert sum(int(row["share_ms"]) for row in rows) == 100_000
+        async with world.session.get(world.url + "/metrics") as response:
+            text = await response.text()
+        (line,) = [each for each in text.splitlines() if 'tokens_total{direction="output"' in each]
+        assert 'model="m"' in line and 'tenant="default"' in line and line.endswith(" 7.0")
+        assert "muster_model_gpu_seconds_total{key=" in text
+
+
+async def test_a_time_without_records_has_no_lines_and_a_wrong_query_is_refused(
+    tmp_path: Path,
+) -> None:
+    async with billed_world(tmp_path) as (world, _):
+        await chat(world, "m")
+        await world.gateway.usage.flush()
+        await usage(world)
+        early = {"until": "2020-01-01T00:00:00Z"}
+        assert (await world.ask("GET", "/v1/usage", params=early))["usage"] == []
+        for query in ({"by": "node"}, {"format": "xml"}, {"since": "1h", "until": "2h"}):
+            await world.ask("GET", "/v1/usage", 422, params=query)
+
+
+async def test_an_access_record_names_the_model(tmp_path: Path) -> None:
+    async with billed_world(tmp_path, records_access=True) as (world, _):
+        await world.ask("PATCH", "/v1/deployments/m/aliases", json={"add": ["gpt-4o"]})
+        await world.ask("POST", CHAT, json={"model": "gpt-4o", "messages": MESSAGES})
+        async with asyncio.timeout(SOON_S):
+            while not (rows := await _records(world)):
+                await asyncio.sleep(0.02)
+        assert [(row["route"], row["model"]) for row in rows] == [(CHAT, "m")]
+
+
+async def _records(world: World) -> list[dict[str, Any]]:
+    found = await world.ask("GET", "/v1/access", params={"route": CHAT})
+    rows: list[dict[str, Any]] = found["access"]
+    return rows
+
+
+def test_an_old_access_record_has_no_model() -> None:
+    old = access_entry._encoder.encode([1, "r", "k", "t", "u", "GET", "/", [], 200, "", "s"])
+    (entry,) = access_entry.unpack(access_entry.pack([old]))
+    assert entry.model == "" == entry.detail

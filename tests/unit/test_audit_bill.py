@@ -1,0 +1,106 @@
+"""The bill of a time: lines by key and model that add up to what was charged."""
+
+from libs.common import facts as f
+from libs.common.facts import ChargeLine, ModelUse
+from libs.common.messages.usage_messages import UsageAnswer, UsageLine
+from libs.common.model import JobId, TenantId
+from services.api_gateway.views.usage import as_csv, usage_shown
+from services.audit.export import bill
+from services.audit.export.bill import Bill
+
+A, B = TenantId("a"), TenantId("b")
+
+
+def use(tenant: TenantId, user: str, key: str, model: str = "m", **counts: int) -> ModelUse:
+    return ModelUse(
+        tenant=tenant,
+        user=user,
+        key_id=key,
+        owner=A,
+        model=model,
+        job_id=JobId(f"{model}-1"),
+        attempt=1,
+        **counts,
+    )
+
+
+def billed() -> Bill:
+    made = Bill()
+    first = use(A, "ada", "k1", requests=1, input_tokens=10, output_tokens=5)
+    second = use(B, "bob", "k2", requests=2, input_tokens=20, output_tokens=7)
+    made.add(f.ModelUsed(uses=(first, second)))
+    made.add(f.ModelUsed(uses=(first,)))
+    lines = (ChargeLine(B, "bob", "k2", 300), ChargeLine(A, "ada", "k1", 200))
+    made.add(
+        f.UsageCharged(
+            job_id=JobId("m-1"), attempt=1, tenant=A, share_ms=1_000, user="ada", lines=lines
+        )
+    )
+    made.add(f.UsageCharged(job_id=JobId("m-2"), attempt=1, tenant=A, share_ms=50))
+    made.add(f.UsageCharged(job_id=JobId("j1"), attempt=1, tenant=B, share_ms=70, user="bob"))
+    made.add(f.ModelUndeployed(name="m"))
+    return made
+
+
+def test_lines_add_up_to_the_charge_with_an_idle_line() -> None:
+    found = billed().answer(9)
+    assert found == UsageAnswer(
+        [
+            UsageLine("a", "a", "", "", "m", "idle", share_ms=550),
+            UsageLine("a", "a", "ada", "k1", "m", "requests", 2, 20, 10, 200),
+            UsageLine("a", "b", "bob", "k2", "m", "requests", 2, 20, 7, 300),
+            UsageLine("b", "b", "bob", "", "", "job", share_ms=70),
+        ],
+        {"a": 1_050, "b": 70},
+        9,
+    )
+    for payer, charged in found.charged.items():
+        assert sum(line.share_ms for line in found.lines if line.payer == payer) == charged
+
+
+def test_too_many_lines_are_merged_by_user_and_then_by_tenant() -> None:
+    keys, users = Bill(), Bill()
+    for number in range(bill.LINES_MAX + 1):
+        keys.add(f.ModelUsed(uses=(use(A, "ada", f"k{number}", requests=1),)))
+        users.add(f.ModelUsed(uses=(use(A, f"u{number}", f"k{number}", requests=1),)))
+    (line,) = keys.answer(1).lines
+    assert (line.user, line.key, line.requests) == ("ada", "", bill.LINES_MAX + 1)
+    (line,) = users.answer(1).lines
+    assert (line.tenant, line.user, line.requests) == ("a", "", bill.LINES_MAX + 1)
+
+
+def test_an_operator_sees_all_by_the_parts_that_it_asked_for() -> None:
+    shown = usage_shown(billed().answer(9), ("model",), None)
+    assert [(each.payer, each.tenant, each.model, each.kind) for each in shown.usage] == [
+        ("a", "", "m", "idle"),
+        ("a", "", "m", "requests"),
+        ("b", "", "", "job"),
+    ]
+    assert [each.share_ms for each in shown.usage] == [550, 500, 70]
+    assert [each.gpu_seconds for each in shown.usage] == [0.0055, 0.005, 0.0007]
+    assert shown.charged_share_ms == {"a": 1_050, "b": 70}
+
+
+def test_an_owner_sees_that_a_guest_used_its_model_but_not_which_user() -> None:
+    shown = usage_shown(billed().answer(9), ("tenant", "user", "key", "model"), "a")
+    guests = [each for each in shown.usage if each.tenant == "b"]
+    assert [(each.user, each.key, each.share_ms) for each in guests] == [("", "", 300)]
+    assert sum(each.share_ms for each in shown.usage) == 1_050 == shown.charged_share_ms["a"]
+
+
+def test_a_guest_sees_its_own_use_of_a_shared_model_and_nothing_of_the_owner() -> None:
+    shown = usage_shown(billed().answer(9), ("tenant", "user", "key", "model"), "b")
+    assert [(each.payer, each.user, each.key, each.share_ms) for each in shown.usage] == [
+        ("a", "bob", "k2", 300),
+        ("b", "bob", "", 70),
+    ]
+    assert shown.charged_share_ms == {"b": 70}
+
+
+def test_csv_has_the_exact_numbers() -> None:
+    text = as_csv(usage_shown(billed().answer(9), ("model",), "b"))
+    assert text.splitlines() == [
+        "payer,tenant,user,key,model,kind,requests,input_tokens,output_tokens,share_ms,gpu_seconds",
+        "a,,,,m,requests,2,20,7,300,0.003",
+        "b,,,,,job,0,0,0,70,0.0007",
+    ]
