@@ -84,6 +84,10 @@ HELP: Final = {
     ),
     "gateway_host": "Address that the gateway listens on.",
     "gateway_port": "Port that the gateway listens on.",
+    "gateway_cors_origins": (
+        "Origins whose pages in browsers may send requests, for example https://chat.example.org, "
+        "separated by commas; * for all."
+    ),
     "gateway_tls_host": (
         "Address on which the gateway also listens with TLS; other machines join there. Empty: "
         "no TLS listener."

@@ -52,6 +52,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     fabric_exclude_s: int = 600
     gateway_host: str = "127.0.0.1"
     gateway_port: int = 8080
+    gateway_cors_origins: str = ""
     gateway_tls_host: str = ""
     gateway_tls_port: int = 8443
     join_url: str = ""

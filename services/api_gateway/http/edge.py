@@ -20,6 +20,7 @@ from services.api_gateway.access import roles
 from services.api_gateway.access.roles import Principal
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http import channels
+from services.api_gateway.http.cors import Cors
 from services.api_gateway.openai import app as openai
 from services.api_gateway.openai import errors
 from services.api_gateway.openai.clients import is_openai
@@ -57,6 +58,7 @@ class Edge:
         self.app = app
         self.gateway = gateway
         self.access = access
+        self.cors = Cors(gateway.settings.gateway_cors_origins)
         self.openai = openai.OpenAI(gateway)
         self.channels = channels.Channels(gateway)
 
@@ -66,6 +68,10 @@ class Edge:
             return
         if scope["type"] != "http":
             await self.app(scope, receive, send)
+            return
+        if (allowed := self.cors.preflight(scope)) is not None:
+            await send({"type": "http.response.start", "status": 204, "headers": allowed})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
             return
         route = openai.route_of(scope["path"])
         passage = _Passage(self, scope, send, route or "")
@@ -184,6 +190,7 @@ class _Passage:
             message["headers"] = [
                 *message.get("headers", ()),
                 (b"x-request-id", self.scope["request_id"].encode()),
+                *self.edge.cors.headers(self.scope),
                 *closing,
             ]
         await self.inner(message)
