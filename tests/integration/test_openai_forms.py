@@ -123,14 +123,15 @@ async def test_a_form_that_does_not_end_is_a_408_and_blames_no_replica(tmp_path:
         yield HEAD + FILE
         await asyncio.sleep(60)
 
-    async with model_world(tmp_path, model_body_ms=200) as (world, _):
+    async with model_world(tmp_path, model_body_ms=1_000) as (world, _):
         async with world.session.post(world.url + TRANSCRIBE, data=for_ever(), headers=TYPE) as it:
             assert (await error_of(it, 408))["code"] == "timeout"
         async with world.session.post(
-            world.url + TRANSCRIBE, data=form(("model", "m"), ("file", AUDIO))
+            world.url + TRANSCRIBE, data=form(("model", "m"), ("file", b"short"))
         ) as found:
             assert found.status == 200
         assert world.gateway.queues.open.counts == {}
+        assert not [task for task in asyncio.all_tasks() if "_watched" in repr(task)]
 
 
 async def test_a_client_that_leaves_in_the_middle_ends_the_request_at_the_replica(

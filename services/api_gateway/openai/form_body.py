@@ -104,7 +104,10 @@ class FormBody:
         return {"type": "http.disconnect"} if self._left else await self.receive()
 
     def close(self) -> None:
+        """Free what is held, and end `watch`: the request is over, whether its body was read."""
         self._held.close()
+        self._left = True
+        self._over.set()
 
     def _held_pieces(self, begin: int, end: int) -> Iterator[bytes]:
         """Yield the held bytes from `begin` to `end`."""
