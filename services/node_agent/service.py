@@ -215,7 +215,7 @@ class Agent:
             self.devices.answer_topology,
             concurrent=True,
         )
-        await self.means.pools.listen(self.bus, self.node_id)
+        await self.means.listen(self.bus, self.node_id)
         await self.means.adopt(adopted, self.tell, self.devices.inventory)
         living = [s.key_of(found.ref) for found in adopted]
         await self.means.resident.start(

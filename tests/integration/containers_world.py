@@ -77,8 +77,8 @@ def image() -> Iterator[None]:
     removed_image(IMAGE)
 
 
-def files() -> bytes:
-    """Return the archive of a file system with busybox alone."""
+def files(more_bytes: int = 0) -> bytes:
+    """Return the archive of a file system with busybox, and a file of so many random bytes."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as archive:
         for folder, mode in (("bin", 0o755), ("etc", 0o755), ("tmp", 0o1777)):
@@ -90,6 +90,9 @@ def files() -> bytes:
             link = tarfile.TarInfo(f"bin/{applet}")
             link.type, link.linkname = tarfile.SYMTYPE, "busybox"
             archive.addfile(link)
+        filler = tarfile.TarInfo("filler")
+        filler.size = more_bytes
+        archive.addfile(filler, io.BytesIO(os.urandom(more_bytes)))
     return packed.getvalue()
 
 

@@ -1,5 +1,6 @@
 """`muster secret` against a real gateway: no command prints the value."""
 
+import json
 from pathlib import Path
 
 from libs.embedded.identity import vault_key_file
@@ -37,6 +38,30 @@ async def test_a_secret_is_set_listed_used_and_removed(tmp_path: Path) -> None:
         assert "--secret NAME=HF_TOKEN" in said
         await shell.run("secret", "rm", "hf-token")
         assert "hf-token" not in (await shell.run("secret", "list"))[0]
+
+
+async def test_the_password_of_a_registry_is_a_secret_with_the_registry_s_name(
+    tmp_path: Path,
+) -> None:
+    async with gateway_world(tmp_path, vault_key_file=str(vault_key_file(tmp_path))) as world:
+        shell = Shell(tmp_path, world.url)
+        await shell.run("login", world.url, stdin=KEY + "\n")
+        given = ("secret", "set", "--registry", "reg.example:5000", "--username", "ann")
+        assert await shell.run(*given, stdin=VALUE + "\n") == (
+            "secret registry.reg.example_5000, version 1\n",
+            "",
+        )
+        stored = await world.gateway.vault.get("default", "registry.reg.example_5000")
+        assert json.loads(stored or "") == {"username": "ann", "password": VALUE}
+        for wrong in (
+            ("--registry", "reg.example"),
+            ("name", "--registry", "reg.example", "--username", "ann"),
+            ("name", "--username", "ann"),
+            (),
+            ("--registry", "https://reg.example", "--username", "ann"),
+        ):
+            _, said = await shell.run("secret", "set", *wrong, stdin=VALUE, code=2)
+            assert "give either NAME, or" in said or "give a host as images name it" in said
 
 
 async def test_a_gateway_without_a_vault_key_names_the_missing_setting(tmp_path: Path) -> None:

@@ -5,15 +5,18 @@ The tests are skipped without an engine (MUSTER_CONTAINER_ENGINE, or Docker's so
 """
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from containers_world import ENGINE, IMAGE, WHY_NOT, image  # noqa: F401
+from containers_world import ENGINE, IMAGE, WHY_NOT, files, image, removed_image  # noqa: F401
+from registry_world import registry
 
 from libs.cli.formats.jobfile import read_jobs
 from libs.cli.formats.sbatch import read_script
+from libs.common.container_spec import registry_of, registry_secret
 from tests.chaos.cluster import Chaos, running
 
 pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
@@ -91,6 +94,12 @@ async def printed(cluster: Chaos, job: str) -> str:
         return await answer.text()
 
 
+def found_in(folder: Path, text: bytes) -> list[Path]:
+    """Files below a folder that hold the text."""
+    written = (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+    return [path for path in written if text in path.read_bytes()]
+
+
 async def test_a_manifest_runs_as_it_is(cluster: Chaos, tmp_path: Path) -> None:
     (written,) = read_jobs(MANIFEST.format(image=IMAGE, data=tmp_path / "data"), "k.yaml")
     assert written.warnings == ()
@@ -107,6 +116,32 @@ async def test_a_script_with_an_array_runs_as_it_is(cluster: Chaos, tmp_path: Pa
     for element in range(2):
         told = await printed(cluster, f"{array}_{element}")
         assert told == f"the set\nelement {element}\n"
+
+
+async def test_the_password_of_a_registry_reaches_one_pull_and_no_file(
+    cluster: Chaos, tmp_path: Path
+) -> None:
+    async with registry() as store:
+        digest = store.add("team/x:1", files(6 << 20))
+        store.password, store.pause_s = "pass-for-one-pull", 0.1
+        name = store.named("team/x:1")
+        denied = await submitted(cluster, {"image": name, "command": ["true"]})
+        assert (await ended(cluster, denied))["exit_code"] == 125
+        login = json.dumps({"username": "ann", "password": store.password})
+        secret = f"/v1/secrets/{registry_secret(registry_of(name))}"
+        status, said = await cluster.try_once("PUT", secret, json={"value": login})
+        assert status == 201, said
+        job = await submitted(cluster, {"image": name, "command": ["echo", "ran"]})
+        seen: set[str] = set()
+        async with asyncio.timeout(WITHIN_S):
+            while (await cluster.get(f"/v1/jobs/{job}"))["state"] != "completed":
+                pulls = (await cluster.get(f"/v1/jobs/{job}/pulls"))["pulls"]
+                seen |= {each["progress"] for each in pulls}
+        assert any(" MiB, 0 of 1 layers" in each for each in seen), seen
+        assert await printed(cluster, job) == "ran\n"
+        assert any(digest in str(fact) for fact in await cluster.history(job))
+        removed_image(name)
+    assert found_in(tmp_path, b"pass-for-one-pull") == []
 
 
 async def test_an_allocation_holds_a_container_until_it_is_released(cluster: Chaos) -> None:

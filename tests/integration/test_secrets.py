@@ -18,7 +18,7 @@ from nacl.public import PrivateKey, SealedBox
 
 from libs.common import subjects
 from libs.common.errors import Unavailable
-from libs.common.messages.secret_messages import SecretAnswer, SecretAsk
+from libs.common.messages.secret_messages import REGISTRY, SecretAnswer, SecretAsk
 from libs.common.model import JobId
 from libs.embedded.identity import vault_key_file
 from tests.chaos.cluster import running
@@ -112,10 +112,13 @@ async def secret_world(tmp_path: Path) -> AsyncIterator[World]:
         yield world
 
 
-async def asked(world: World, node_id: str, job_id: str, attempt: int = 1) -> dict[str, str] | str:
+async def asked(
+    world: World, node_id: str, job_id: str, attempt: int = 1, registry: bool = False
+) -> dict[str, str] | str:
     """As an agent asks: the values, or why not."""
     private = PrivateKey.generate()
-    question = msgspec.msgpack.encode(SecretAsk(JobId(job_id), attempt, bytes(private.public_key)))
+    key = bytes(private.public_key)
+    question = msgspec.msgpack.encode(SecretAsk(JobId(job_id), attempt, key, registry))
     answer = msgspec.msgpack.decode(
         await world.bus.request(subjects.ask_secrets(node_id), question, 10), type=SecretAnswer
     )
@@ -196,3 +199,15 @@ async def test_a_question_that_cannot_be_read_is_refused(tmp_path: Path) -> None
         assert msgspec.msgpack.decode(answer, type=SecretAnswer).refused
         with pytest.raises(Unavailable):
             await world.bus.request("ask.secrets", b"", 0.1)
+
+
+async def test_a_pull_is_given_the_credentials_of_its_registry_alone(tmp_path: Path) -> None:
+    async with secret_world(tmp_path) as world:
+        login = {"value": '{"username": "ann", "password": "p"}'}
+        await world.ask("PUT", "/v1/secrets/registry.reg.example", 201, json=login)
+        job = await world.run_to("placed", image="reg.example/x", secrets={"A": "hf-token"})
+        other = await world.run_to("placed", "n2", image="other.example/x")
+        assert await asked(world, "n1", job, registry=True) == {REGISTRY: login["value"]}
+        assert await asked(world, "n1", job) == {"A": PLANTED}
+        assert await asked(world, "n2", other, registry=True) == {}
+        assert "is not on node n2" in await asked(world, "n2", job, registry=True)

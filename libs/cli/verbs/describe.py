@@ -7,7 +7,7 @@ import click
 from libs.cli.flags.durations import age, between, show_duration
 from libs.cli.gateway import Json, ask, job_path
 from libs.cli.jobs import command_line, elements_of, ends_in, gpus_requested, utc_now, why_of
-from libs.cli.profile import read_profile
+from libs.cli.profile import Profile, read_profile
 from libs.cli.terminal import history
 from libs.cli.terminal.output import formatted, print_table, print_value, tinted
 from libs.cli.terminal.table import BOLD, Column, clean, state_colour
@@ -21,6 +21,7 @@ MEMBERS: Final = (
     Column("REASON", flexible=True),
 )
 LABEL_WIDTH: Final = 11
+PLACED: Final = "placed"
 
 # The prefix of a runner's error; it exits with 125 (services/node_agent/runtimes/runner.py).
 CONTAINER: Final = "the container "
@@ -41,7 +42,7 @@ def command(ref: str, form: str) -> None:
     facts = history.read_history(profile, str(job["id"]))
     if print_value({**job, "history": facts}, form):
         return
-    _print_job(job)
+    _print_job({**job, "pulls": _pulls(profile, job)})
     if job.get("members"):
         print(f"\n{tinted('Members', BOLD)} of attempt {job.get('attempt')}")
         print_table(MEMBERS, [_member(member) for member in job["members"]], wide=form == "wide")
@@ -61,6 +62,8 @@ def _print_job(job: Json) -> None:
         ("User", " of tenant ".join(filter(None, (job.get("user"), job.get("tenant"))))),
         ("Command", command_line(job)),
         ("Directory", job.get("workdir")),
+        ("Image", job.get("image")),
+        ("Pull", job.get("pulls")),
         ("Upload", job.get("upload")),
         ("GPUs", f"{gpus_requested(job)}, priority {job.get('priority')}"),
         ("Labels", " ".join(f"{key}={value}" for key, value in (job.get("labels") or {}).items())),
@@ -87,6 +90,14 @@ def _print_job(job: Json) -> None:
                 f"{label + ':':<{LABEL_WIDTH}} "
                 f"{tinted(shown, state_colour(state)) if label == 'State' else shown}"
             )
+
+
+def _pulls(profile: Profile, job: Json) -> str:
+    """Return how far the nodes of a job that has not started are with its image."""
+    if job["state"] != PLACED or not job.get("image"):
+        return ""
+    found = ask(profile, "GET", job_path(str(job["id"]), "pulls"))["pulls"]
+    return "; ".join(f"{each['node_id']}: {each['progress']}" for each in found)
 
 
 def _array(job: Json) -> str:

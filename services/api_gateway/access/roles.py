@@ -60,6 +60,7 @@ ROUTES: Final[dict[tuple[str, str], Row]] = {
     ("GET", "/v1/jobs/{ref}"): READ,
     ("GET", "/v1/jobs/{ref}/history"): READ,
     ("GET", "/v1/jobs/{ref}/why"): READ,
+    ("GET", "/v1/jobs/{ref}/pulls"): READ,
     ("GET", "/v1/jobs/{ref}/wait"): READ,
     ("GET", "/v1/jobs/{ref}/output"): READ,
     ("GET", "/v1/jobs/{ref}/attach"): READ,

@@ -35,6 +35,7 @@ from services.api_gateway.http.answer_types import (
     WhatIf,
     Why,
 )
+from services.api_gateway.http.pulls import PullShown
 from services.api_gateway.intents.secret_intents import SecretShown
 from services.api_gateway.views.allocations import AllocationShown, HoldShown
 from services.api_gateway.views.fabric import FabricShown, TestShown
@@ -91,6 +92,7 @@ ANSWERS: Final[dict[tuple[str, str], Answer]] = {
     ("GET", "/v1/jobs/{ref}"): Answer(kind=JobShown),
     ("GET", "/v1/jobs/{ref}/history"): Answer(kind=JobHistory),
     ("GET", "/v1/jobs/{ref}/why"): Answer(kind=Why),
+    ("GET", "/v1/jobs/{ref}/pulls"): _list("pulls", PullShown),
     ("GET", "/v1/jobs/{ref}/wait"): Answer(kind=JobShown),
     ("GET", "/v1/jobs/{ref}/output"): Answer(media=(BYTES,)),
     ("GET", "/v1/jobs/{ref}/attach"): Answer(media=(LINES,)),

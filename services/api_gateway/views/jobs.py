@@ -146,6 +146,7 @@ class JobShown(msgspec.Struct):
     warnings: list[str] = []
     array: ArrayShown | None = None
     element_of: str = ""
+    image: str = ""
 
 
 def job_shown(cluster: Cluster, job: Job) -> JobShown:
@@ -154,6 +155,7 @@ def job_shown(cluster: Cluster, job: Job) -> JobShown:
     shown.refused_reason = job.refusals.reason
     shown.excluded_nodes = sorted(job.refusals.excluded)
     shown.preflight = _preflight(job)
+    shown.image = job.spec.image
     return shown
 
 

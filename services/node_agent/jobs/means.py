@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from libs.common.errors import Refused
 from libs.common.messages import StartOrder
 from libs.common.model import Gpu, GpuId
+from libs.common.transport.bus import Bus
 from services.node_agent.core.observations import Adopted, Observation
 from services.node_agent.core.state import key_of
 from services.node_agent.directories.protocol import Launch, NoResident, Residence
@@ -37,6 +38,11 @@ class Means:
         self.shares, self.containers = shares or Shares(), containers or Containers()
         self.pools = pools or Pools()
         self.resident: Residence = resident or NoResident()
+
+    async def listen(self, bus: Bus, node_id: str) -> None:
+        """Answer gateways that ask for the memory of pools, or for the pulls of images."""
+        await self.pools.listen(bus, node_id)
+        await self.containers.images.listen(bus, node_id)
 
     async def adopt(
         self,

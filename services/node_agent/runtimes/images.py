@@ -16,6 +16,9 @@ from typing import Any, Final
 import msgspec
 
 from libs.common.errors import Unavailable
+from libs.common.messages.pull_messages import PullReport
+from libs.common.subjects import ask_node
+from libs.common.transport.bus import Bus
 from services.node_agent.machine import synced_file
 from services.node_agent.runtimes.container import Image
 from services.node_agent.runtimes.engine import Engine, while_wanted
@@ -27,6 +30,7 @@ IMAGES_MAX: Final = 10_000
 REMOVED_AT_ONCE: Final = 16
 LOOK_S: Final = 0.2
 
+_encode = msgspec.msgpack.Encoder().encode
 logger = logging.getLogger(__name__)
 
 Credentials = Callable[[], Coroutine[Any, Any, str]]
@@ -84,7 +88,14 @@ class Images:
     def progress(self, key: str) -> str:
         """Return how far the pull for an attempt is, in words; empty without a pull."""
         found = self.pulls.get(key)
-        return "" if found is None else f"pulling its image: {found.words or 'not begun'}"
+        return "" if found is None else found.words or "the registry has sent nothing yet"
+
+    async def listen(self, bus: Bus, node_id: str) -> None:
+        """Answer gateways that ask how far the pulls are."""
+        await bus.subscribe(ask_node(node_id, "pulls"), self._on_pulls, concurrent=True)
+
+    async def _on_pulls(self, subject: str, data: bytes) -> bytes:
+        return _encode(PullReport({key: self.progress(key) for key in self.pulls}))
 
     def let_go(self, key: str) -> None:
         self.used.pop(key, None)
