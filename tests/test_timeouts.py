@@ -30,7 +30,8 @@ STAY: Final[dict[str, str]] = {
         allowance.MINUTE_NS allowance.SECOND_NS node_budget.SECOND_NS retention.SECOND_NS
         node_budget.BYTES_PER_S
         ordering.SECOND_NS devices.SECOND_NS hangs.SECOND_NS counters.SECOND_NS telemetry.BUCKETS_S
-        times._NS trimmer.HOUR_NS links.rates.SECOND_NS links.serving.SECOND_NS""",
+        times._NS trimmer.HOUR_NS links.rates.SECOND_NS links.serving.SECOND_NS openai.usage.MS_NS
+        telemetry.SHARE_MS""",
     "what every fold must hold alike, or all schedulers decide alike": """
         ordering.HALF_LIFE_MS model_fold.STEADY_NS models.models.BACKOFF_MAX_S""",
     "the default or the bound of a field of a request, which the asker chooses": """
@@ -117,6 +118,7 @@ STAY: Final[dict[str, str]] = {
         peers.BURST_PAUSE_S
         peers.LOOK_MAX_S peers.ROSTER_EVERY_NS placed.LOOK_S publisher.AGAIN_S publisher.RETRY_S
         purse.REFUSED_NS relay.RETRY_FIRST_S
+        openai.usage.EVERY_S openai.usage.DRAIN_S archive.USAGE_S cors.MAX_AGE_S
         reporter.EVERY_S reporter.PAUSE_S relay.RETRY_MAX_S relay.UNPLACED_WAIT_S relay.WAIT_MS
         serving.AGAIN_NS serving.EVERY_STARTING_NS
         checkpoints.LOOK_S checkpoints.LOOK_SOON_S apply.ASK_AFTER_NS apply.ASK_JITTER_NS
