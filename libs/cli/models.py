@@ -82,18 +82,18 @@ def replica_row(replica: dict[str, Any], now: datetime) -> list[str]:
 
 def _nodes(replica: dict[str, Any]) -> str:
     """Return the node that answers, and how many more the replica has."""
-    more = len(replica["nodes"]) - 1
+    more = len(replica.get("nodes") or ()) - 1
     return f"{replica['node_id']} +{more}" if more > 0 else str(replica["node_id"] or "-")
 
 
 def names_line(model: Model) -> str:
     """Return the names that requests may use besides the model's own; empty if there are none."""
-    return ", ".join(name for name in (*model["aliases"], model["served_name"]) if name)
+    return ", ".join(name for name in (*model.get("aliases", ()), model.get("served_name")) if name)
 
 
 def guests_line(model: Model) -> str:
     """Return the tenants that the model is shared with, in words."""
-    guests = model["shared_with"]
+    guests = model.get("shared_with", [])
     return "with all tenants" if "*" in guests else f"with {', '.join(guests)}"
 
 

@@ -68,6 +68,7 @@ def test_a_job_says_that_its_container_engine_was_lost(tmp_path: Path, engine: s
         "name": "c",
         "tether": f"{tmp_path}/tether",
         "mount": f"{tmp_path}/mount",
+        "mounts": [],
         "workdir": "",
         "ids": [],
     }

@@ -56,11 +56,14 @@ def _show(profile: Profile, name: str, form: str, no_headers: bool) -> None:
         return
     print_table(COLUMNS, [row(model, utc_now())], not no_headers, form == "wide")
     is_guest = not model["command"]
-    owner = f"shared by tenant {model['tenant']}"
-    print(f"\n{owner if is_guest else f'command  {clean(command_line(model))}'}")
+    print()
+    if is_guest:
+        print(f"shared by tenant {model['tenant']}")
+    else:
+        print(f"command  {clean(command_line(model))}")
     if also := names_line(model):
         print(f"names    {clean(also)}")
-    if model["shared_with"]:
+    if model.get("shared_with"):
         print(f"shared   {clean(guests_line(model))}")
     if not is_guest:
         print(f"why      {clean(str(ask(profile, 'GET', model_path(name, 'why'))['answer']))}")

@@ -6,7 +6,6 @@ the usage. Only fields that are about no input are repeated in each answer. Test
 tests/unit/test_openai_batch_bodies.py.
 """
 
-import re
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -22,7 +21,6 @@ LISTS: Final = {EMBEDDINGS: ("input", "data"), COMPLETIONS: ("prompt", "choices"
 REPEATED: Final = ("id", "object", "created", "model", "system_fingerprint")
 # Counts that are in each usage; embeddings have no completion tokens.
 SHOWN: Final = ("prompt_tokens", "total_tokens")
-_TOKENS: Final = re.compile(rb"\[\s*\d")
 
 _fields: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _elements: Final = msgspec.json.Decoder(list[msgspec.Raw])
@@ -79,7 +77,8 @@ def _is_list(text: bytes) -> bool:
 def _kind(item: bytes) -> str:
     if item.startswith(b'"'):
         return "text"
-    return "tokens" if _TOKENS.match(item) else "other"
+    is_tokens = item.startswith(b"[") and item[1:].lstrip()[:1].isdigit()
+    return "tokens" if is_tokens else "other"
 
 
 def _count(text: bytes) -> int:
