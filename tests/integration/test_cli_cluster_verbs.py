@@ -220,6 +220,7 @@ def test_a_model_s_queue_and_its_tenants_shares_are_printed(world: World) -> Non
     }
     model = {
         "name": "chat",
+        "tenant": "default",
         "state": "ready",
         "ready": 1,
         "wanted": 1,
@@ -232,8 +233,8 @@ def test_a_model_s_queue_and_its_tenants_shares_are_printed(world: World) -> Non
     }
     world.routes["GET /v1/deployments/chat"] = model
     world.routes["GET /v1/deployments/chat/why"] = {"answer": "1 of 1 replicas are ready"}
-    code, text, _ = world.run("models", "chat")
-    assert code == 0
+    code, text, err = world.run("models", "chat")
+    assert code == 0, (text, err)
     assert "queue    1 request waits with 512 input tokens (in this gateway)" in text
     [line] = [line for line in text.splitlines() if "research" in line]
     assert line.split() == ["research", "low", "300", "1", "512", "4096", "75", "%"]
