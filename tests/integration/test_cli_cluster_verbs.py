@@ -241,4 +241,4 @@ def test_a_model_s_queue_and_its_tenants_shares_are_printed(world: World) -> Non
     del model["queue"]
     code, text, _ = world.run("models", "chat")
     assert code == 0, "a gateway of an earlier version gives no queue"
-    assert "TENANT" not in text
+    assert "research" not in text
