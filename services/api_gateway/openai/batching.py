@@ -9,6 +9,7 @@ tests/integration/test_openai_batching.py.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import uuid4
 
@@ -133,6 +134,8 @@ class ModelBatches:
         now_ns, loop = self._now_ns(), asyncio.get_running_loop()
         for batch in self.rules.due(len(self.gateway.models.ready(self.name)), now_ns):
             under_way = UnderWay(batch, loop.create_task(self._run(batch)))
+            # Not at the end of the task's own code: a task that is cancelled at once runs none.
+            under_way.task.add_done_callback(partial(self._over, batch))
             self._running.update(dict.fromkeys(batch.members, under_way))
         if self._timer is not None:
             self._timer.cancel()
@@ -158,8 +161,11 @@ class ModelBatches:
             if guard.reason == SILENT:
                 for member in members:
                     member.refuse(_silent(guard))
-            self.rules.ended(batch)
-            self._pump()
+
+    def _over(self, batch: Batch[Member], task: asyncio.Task[None]) -> None:
+        """Make room for the next batch."""
+        self.rules.ended(batch)
+        self._pump()
 
     async def _one_by_one(self, members: list[Member]) -> None:
         """Let each request go alone. The batch is under way until the last of them has left."""

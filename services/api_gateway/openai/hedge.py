@@ -70,6 +70,13 @@ class Hedge:
         self.sent = self.queue.tries.begin(self.asked)
         if self.sent is not None:
             self._task = asyncio.get_running_loop().create_task(self._run(self.sent))
+            # Not at the end of the task's own code: a task that is cancelled at once runs none.
+            self._task.add_done_callback(self._over)
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        """Count the request at the second replica no longer, unless it answers."""
+        if self.opened is None and self.sent is not None:
+            self.queue.tries.lost(self.sent)
 
     async def _run(self, sent: Sent[Endpoint]) -> None:
         response = None
@@ -82,10 +89,8 @@ class Hedge:
         except (ReplicaFailed, ApiError, *FAILURES):
             pass  # the first replica may still answer
         finally:
-            if self.opened is None:
-                if response is not None:
-                    response.close()
-                self.queue.tries.lost(sent)
+            if self.opened is None and response is not None:
+                response.close()
 
     async def _first_bytes(self, response: aiohttp.ClientResponse) -> bytes:
         """Return the bytes up to the first event of a stream, or all bytes of another answer."""
