@@ -52,7 +52,7 @@ WITHIN: Final[dict[Plant, int]] = {
     planted_devices.faulted_devices_take_work: 20,
     planted_devices.a_quarantined_device_is_forgotten: 20,
     planted_devices.device_controls_are_not_restored: 20,
-    planted.fifo_runs_the_last_job_first: 50,
+    planted.fifo_runs_the_last_job_first: 150,
     planted.reserved_devices_are_free_for_all: 20,
     planted.a_gang_gets_more_nodes_than_its_maximum: 20,
     planted.a_gang_grows_although_other_jobs_wait: 60,
@@ -84,11 +84,11 @@ NEEDS: Final[dict[Plant, str]] = {
 # The search begins at these seeds, because the earlier ones did not find the bug, and take long.
 BEGINS: Final[dict[Plant, int]] = {
     planted_leases.no_supervisor_enforces_the_lease: 5,
-    planted_leases.silence_before_a_return_counts: 37,
+    planted_leases.silence_before_a_return_counts: 71,
     planted_leases.an_empty_directory_frees_attempts_of_the_old_one: 20,
     planted_leases.a_node_is_removed_with_running_jobs: 23,
     planted.cpus_and_memory_are_not_counted: 5,
-    planted.fifo_runs_the_last_job_first: 15,
+    planted.fifo_runs_the_last_job_first: 45,
     planted.a_time_slice_ends_at_once: 22,
     planted.a_job_keeps_its_place_after_its_time_slice: 16,
     planted.allocation_extensions_are_ignored: 6,
