@@ -1,4 +1,4 @@
-"""What a job asks of its container beside the image, as JobSpec and ModelSpec record it.
+"""The options of a job's container beside the image, as JobSpec and ModelSpec record them.
 
 Pure. These structs are part of the log's format: they only gain fields with defaults. The gateway
 checks the values (`intents/container_fields.py`); the agent decides what its node allows
@@ -47,7 +47,7 @@ class Scratch(msgspec.Struct, frozen=True):
 
 
 class ContainerSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job with an image asks of its container.
+    """The options of the container of a job with an image.
 
     `entrypoint` replaces the image's entry point (and its default arguments); None: the image's
     own, to which the job's command is given as arguments. `user` is UID[:GID] or a name of the

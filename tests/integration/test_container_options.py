@@ -1,4 +1,4 @@
-"""What a job asks of its container, in containers of a real engine (`make test-containers`):
+"""The options of a job's container, in containers of a real engine (`make test-containers`):
 the image's entry point, user and directory, mounts, scratch directories, caches and shared memory.
 
 The tests are skipped without an engine (MUSTER_CONTAINER_ENGINE, or Docker's socket).

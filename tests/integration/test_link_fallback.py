@@ -62,7 +62,7 @@ def no_path() -> None:
 
 
 class Fabric:
-    """What the cards of both nodes do."""
+    """The behaviour of the cards of both nodes."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.prove: Callable[[], None] = lambda: None

@@ -1,4 +1,4 @@
-"""What a node's administrator lets containers do: mount directories, and use other users."""
+"""The mounts and users that a node's administrator allows to containers."""
 
 import pytest
 

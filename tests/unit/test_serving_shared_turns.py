@@ -1,4 +1,4 @@
-"""What gateways tell each other of tenants' turns, and what that does to the counters."""
+"""Messages of gateways about tenants' turns, and their effect on the counters."""
 
 from libs.common.messages.model_turns import ModelTurns, Turn, decode, encode
 from services.api_gateway.serving.admission import Bounds

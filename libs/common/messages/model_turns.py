@@ -1,4 +1,4 @@
-"""What gateways tell each other about the turns of tenants at a model.
+"""Messages between gateways about the turns of tenants at a model.
 
 Pure. A lost message loses the charges in it, so a tenant may get so much more.
 """

@@ -26,7 +26,7 @@ class UsageAsk(msgspec.Struct, frozen=True):
 
 
 class UsageLine(msgspec.Struct):
-    """What one key used of one model, or a job's user of jobs.
+    """The use of one model by one key, or of jobs by one user.
 
     `payer` is charged for `share_ms`. Requests, tokens and the share count when they were recorded:
     requests when they ended, shares when the job or replica was charged, at its end.

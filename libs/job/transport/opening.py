@@ -25,9 +25,9 @@ DIAL_AGAIN_S: Final = 0.05
 
 
 class Opening:
-    """What both sides of a link need. `carriers` make a new carrier for each link, by wire.
+    """The parts that both sides of a link need.
 
-    A carrier that cannot be made raises WireFault.
+    `carriers` make a new carrier for each link, by wire. Raises WireFault if that fails.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What each key used of each replica: tokens, and its part of the GPUs' time.
+"""The use of each replica by each key: tokens, and a part of the GPUs' time.
 
 The requests that ended are added up and recorded every few seconds (ModelUsed), and at once when
 one ended at a replica that is about to stop, because quota charges that replica soon. The archive
@@ -32,7 +32,7 @@ ROWS_MAX: Final = 20_000
 
 
 class Row(NamedTuple):
-    """What is counted apart."""
+    """The key of one line of usage: lines with different keys are counted apart."""
 
     tenant: str
     user: str

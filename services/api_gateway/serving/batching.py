@@ -16,7 +16,7 @@ UNDER_WAY_MIN: Final = 1
 
 
 class BatchKey(NamedTuple):
-    """What requests of one batch have in common: their tenant, and all but their inputs."""
+    """The values that all requests of one batch share: their tenant, and all but their inputs."""
 
     tenant: str
     shared: Hashable

@@ -1,4 +1,4 @@
-"""What the administrator of a node lets containers do: mount directories, and use other users.
+"""The rights that a node's administrator gives containers: mount directories, and use other users.
 
 Pure. MUSTER_CONTAINER_MOUNTS lists the directories, MUSTER_CONTAINER_USERS the ids of users. Both
 are empty by default. runner.py follows the path below a directory without links. Tests:
