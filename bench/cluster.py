@@ -25,6 +25,7 @@ from libs.embedded.shape import Shape
 
 QUICK = os.environ.get("QUICK") == "1"
 READY_S = 60.0
+SHOWN_LINES = 8  # of each log, when the cluster is not ready
 STOP_S = 10.0
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -139,7 +140,10 @@ def running(
                     preexec_fn=die_with_parent(),
                 )
         try:
-            await_ready(f"http://127.0.0.1:{port}", key, nodes + (local is not None))
+            try:
+                await_ready(f"http://127.0.0.1:{port}", key, nodes + (local is not None))
+            except TimeoutError as error:
+                raise TimeoutError(f"{error}\n{last_lines(state / 'logs')}") from None
             urls = tuple(f"http://127.0.0.1:{port + number}" for number in range(gateways))
             yield Cluster(state, url=urls[0], key=key, processes=processes, urls=urls)
         finally:
@@ -162,16 +166,27 @@ def await_ready(url: str, key: str, nodes: int) -> None:
     """Until the gateway answers and every node is healthy and leased."""
     request = urllib.request.Request(f"{url}/v1/nodes", headers={"Authorization": f"Bearer {key}"})
     deadline = time.monotonic() + READY_S
+    seen: object = "nothing"
     while time.monotonic() < deadline:
         try:
             with urllib.request.urlopen(request, timeout=2) as answer:
-                if sum(node["state"] == "healthy" for node in json.load(answer)["nodes"]) == nodes:
+                seen = json.load(answer)["nodes"]
+                if sum(node["state"] == "healthy" for node in seen) == nodes:
                     time.sleep(2.0)  # a lease, and the start's own work done
                     return
-        except OSError:
-            pass
+        except OSError as error:
+            seen = error
         time.sleep(0.1)
-    raise TimeoutError(f"the cluster at {url} was not ready within {READY_S} s")
+    raise TimeoutError(f"the cluster at {url} was not ready within {READY_S} s; it said: {seen}")
+
+
+def last_lines(folder: Path) -> str:
+    """Return the end of each process's log."""
+    return "\n".join(
+        f"{log.name}: {line}"
+        for log in sorted(folder.glob("*.log"))
+        for line in log.read_text(errors="replace").splitlines()[-SHOWN_LINES:]
+    )
 
 
 @asynccontextmanager

@@ -21,7 +21,7 @@ from libs.cli.gateway import Json, ask, opened
 from libs.cli.profile import Profile, read_profile
 from libs.cli.verb_group import VERBS
 from libs.cli.verbs.config import rows_of
-from libs.cli.verbs.version import client_version
+from libs.common import installed
 from libs.common.errors import MusterError
 from libs.common.safety.redaction import redacted
 from libs.common.settings import configuration
@@ -134,7 +134,7 @@ def _json(value: object) -> str:
 def _machine() -> Json:
     return {
         "made_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "muster": client_version(),
+        "muster": installed.version(),
         "python": sys.version,
         "platform": platform.platform(),
         "cpus": os.cpu_count(),

@@ -1,7 +1,6 @@
 """The checks of one machine, in the order of the output of `muster doctor`."""
 
 import ctypes
-import importlib.metadata
 import os
 import re
 import shutil
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Final
 from urllib.request import urlopen
 
+from libs.common import installed
 from libs.common.errors import Corrupt, Refused, Unavailable
 from libs.common.process.listening import is_listened_on_by
 from libs.doctor import MISSING, OK, SLOW, TOO_OLD, WRONG, Finding, disk
@@ -50,7 +50,7 @@ def python() -> Finding:
     version = sys.version.split()[0]
     if sys.version_info < PYTHON_MIN:
         return Finding("python", TOO_OLD, version, "install Python 3.11 or newer")
-    return Finding("python", OK, f"{version}, muster {importlib.metadata.version('muster-gpu')}")
+    return Finding("python", OK, f"{version}, muster {installed.version()}")
 
 
 def nats_server() -> Finding:

@@ -1,7 +1,6 @@
 """`python -m services.node_agent`: run the agent of this machine, as MUSTER_* configures it."""
 
 import asyncio
-import importlib.metadata
 import logging
 import os
 from functools import partial
@@ -11,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from libs.common import installed
 from libs.common.devices.device_controls import hot_policy
 from libs.common.devices.means import only_tenants
 from libs.common.errors import Unavailable
@@ -126,7 +126,7 @@ def _machine(settings: Settings, driver: LocalDriver | SimulatedDriver, home: Ho
         node_id=settings.node_id,
         address=settings.node_address,
         boot_id=boot_id(),
-        version=importlib.metadata.version("muster-gpu"),
+        version=installed.version(),
         heartbeat_ms=settings.heartbeat_ms,
         release_ms=settings.release_ms,
         driver_answer_ms=settings.driver_answer_ms,

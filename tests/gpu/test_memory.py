@@ -57,6 +57,7 @@ class Gpu:
 def gpu(machine: Machine) -> Iterator[Gpu]:
     made = Gpu()
     yield made
+    made.driver.close()
     made.context.close()
 
 

@@ -17,6 +17,7 @@ from typing import Any, Final
 import pytest
 
 from libs.job.device.errors import Cause, DeviceError
+from libs.job.memory.cuda_driver import CudaDriver
 from tests.vendors.fakes import KINDS, Driver, Fake
 from tests.vendors.twin import host_driver
 
@@ -362,8 +363,13 @@ class TestVendors:
         driver.adopt(0, descriptor, size)
         os.close(descriptor)
         assert fakes["cuda"].uses(0) == 0
-        driver.map(driver.reserve(size), size, handle, 0)
+        address = driver.reserve(size)
+        driver.map(address, size, handle, 0)
         assert fakes["cuda"].uses(0) == 1
+        driver.unmap(address, size)
+        assert isinstance(driver, CudaDriver)
+        driver.close()
+        assert fakes["cuda"].uses(0) == 0
 
     def test_access_to_reserved_but_unmapped_memory_ends_the_process(self, fake: Fake) -> None:
         program = (

@@ -8,24 +8,15 @@ from libs.cli.gateway import Json, ask, ask_all
 from libs.cli.profile import read_profile
 from libs.cli.terminal.output import formatted, print_table, print_value
 from libs.cli.terminal.table import Column
+from libs.common import installed
 from libs.common.errors import MusterError
 
-DISTRIBUTION = "muster-gpu"
 COLUMNS = (Column("PART"), Column("VERSION"), Column("DETAIL", flexible=True))
-
-
-def client_version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version(DISTRIBUTION)
-    except PackageNotFoundError:
-        return "(not installed)"
 
 
 def version_line() -> str:
     """`muster 0.1.0`."""
-    return f"muster {client_version()}"
+    return f"muster {installed.version()}"
 
 
 @click.command(short_help="Print the versions of this command, the gateway and the agents.")
@@ -40,7 +31,7 @@ def command(client: bool, form: str) -> None:
 
     If the gateway does not answer, the command prints that as a row and still exits with 0.
     """
-    rows = [_row("client", client_version(), "")] + ([] if client else _cluster())
+    rows = [_row("client", installed.version(), "")] + ([] if client else _cluster())
     if print_value(rows, form):
         return
     if client:

@@ -160,6 +160,12 @@ class CudaDriver:
                 self._held.put_back(taken[done:])
                 raise
 
+    def close(self) -> None:
+        """Give up the contexts that mapping needed. Nothing may be mapped any more."""
+        with self._lock:
+            while self._contexts:
+                self.cuda.release(self._contexts.pop())
+
     def _need_context(self, device: int) -> None:
         with self._lock:
             if device not in self._contexts:

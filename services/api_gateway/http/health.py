@@ -1,12 +1,11 @@
 """/livez, /readyz and /metrics, which need no key, and /v1/version."""
 
-from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from libs.common import facts
+from libs.common import facts, installed
 from libs.common.transport import snapshot
 from services.api_gateway.http.queries import answer, gateway_of
 
@@ -40,15 +39,8 @@ async def show_version(request: Request) -> Response:
     """Return the versions of the program, of facts and of snapshots."""
     return answer(
         {
-            "version": _version(),
+            "version": installed.version(),
             "facts_version": facts.READS,
             "snapshot_version": snapshot.SNAPSHOT_VERSION,
         }
     )
-
-
-def _version() -> str:
-    try:
-        return version("muster-gpu")
-    except PackageNotFoundError:
-        return "unknown"
