@@ -13,6 +13,7 @@ from random import Random
 from typing import Any, Final
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -86,14 +87,18 @@ SELDOM: Final = {
         (
             "fabric.test_requested",
             "fabric.round_closed",
-            "fabric.test_ended",
             "fabric.preflight_ended",
             "node.drained",
             "node.drain_cleared",
         ),
         0.1,
     ),
-    "fabric.probed": 0.3,
+    # A round of probes stays open for long, so that other facts meet it.
+    "fabric.round_ordered": 4.0,
+    "fabric.probed": 0.1,
+    "fabric.test_ended": 0.05,
+    "kept.placed": 3.0,
+    "kept.observed": 2.0,
     "node.link_chosen": 0.1,
     **dict.fromkeys(("reservation.set", "reservation.cleared"), 0.02),
     **dict.fromkeys(
@@ -101,8 +106,10 @@ SELDOM: Final = {
     ),
     **dict.fromkeys(("lease.extended", "cluster.configured", "term.began"), 0.3),
 }
-# Walks of the test that every pair is met; each is the same in every run.
+# The walks of the test that every pair is met are the same in every run, and end when that is so.
 WALKS: Final = 1_000
+# How often a pair is tried at most.
+MEETINGS: Final = 6
 
 WRITERS: Final = {str(kind.__struct_config__.tag): writer for kind, writer in WRITER_OF.items()}
 
@@ -248,23 +255,21 @@ def test_every_pair_of_kinds_is_met_and_commutes() -> None:
     """The rarest too: the same walks in every run, and of each state the pairs that were met least
     so far.
     """
-    met: Counter[Kinds] = Counter()
+    met: Counter[Kinds] = Counter(dict.fromkeys(all_pairs(), 0))
     for seed in range(WALKS):
         chance = Random(seed)
         for cluster in walk(chance, STEPS):
             by_kind = kinds_of(moves(cluster, chance))
             for ahead in AHEAD:
                 pair = least_met(by_kind, ahead, met)
-                if pair is not None:
-                    met[pair] += 1
-                    assert (
-                        commute(
-                            cluster,
-                            (chance.choice(by_kind[pair[0]]), chance.choice(by_kind[pair[1]])),
-                        )
-                        == []
-                    )
-    assert [pair for pair in all_pairs() if pair not in met] == []
+                if pair is None or met[pair] == MEETINGS:
+                    continue
+                met[pair] += 1
+                first, second = chance.choice(by_kind[pair[0]]), chance.choice(by_kind[pair[1]])
+                assert commute(cluster, (first, second)) == []
+        if all(met.values()):
+            return
+    pytest.fail(f"never met: {[pair for pair, times in met.items() if not times]}")
 
 
 def least_met(by_kind: Iterable[str], ahead: str, met: Counter[Kinds]) -> Kinds | None:
