@@ -42,12 +42,12 @@ def test_a_connection_that_died_later_may_have_carried_it(error: BaseException) 
 
 
 def test_a_replica_is_told_the_request_s_id_and_trace_and_no_secret() -> None:
-    given = [
-        (b"authorization", b"Bearer k"),
-        (b"cookie", b"a"),
-        (b"tracestate", b"x=1"),
-        (b"openai-organization", b"o"),
-    ]
+    given = {
+        b"authorization": b"Bearer k",
+        b"cookie": b"a",
+        b"tracestate": b"x=1",
+        b"openai-organization": b"o",
+    }
     assert dict(headers_for("r1", given)) == {
         "content-type": "application/json",
         "x-request-id": "r1",

@@ -152,7 +152,7 @@ class Channels:
 
 def _channel_request(scope: Scope, kind: type[Exec] | type[Forward]) -> Exec | Forward:
     """Return the request in the header Muster-Channel. Raises Refused."""
-    raw = next((value for name, value in scope["headers"] if name == HEADER), b"")
+    raw = scope["header"].get(HEADER, b"")
     if len(raw) > HEADER_BYTES_MAX:
         raise Refused(
             f"the header Muster-Channel has {len(raw)} bytes: send at most {HEADER_BYTES_MAX}"

@@ -33,6 +33,10 @@ UPLOADS: Final = "/v1/uploads/"
 # After an answer with one of these statuses the rest of the request is not read.
 UNREAD: Final = (408, 413)
 METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD")
+# Messages that begin an answer.
+STARTS: Final = ("http.response.start", "websocket.http.response.start")
+# Headers that a request may have once.
+ONCE: Final = ("Host", "Authorization")
 REQUEST_ID: Final = re.compile(rb"[\w.:-]{1,128}", re.ASCII)
 
 
@@ -51,7 +55,8 @@ class Access(Protocol):
 class Edge:
     """The outermost app.
 
-    It puts `request_id` and `principal` into the scope. A denial puts its reason there as `denied`.
+    It puts `header` (the last value of each header by its name), `request_id` and `principal` into
+    the scope. A denial puts its reason there as `denied`.
     """
 
     def __init__(self, app: ASGIApp, gateway: Gateway, access: Access) -> None:
@@ -69,7 +74,7 @@ class Edge:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        if (allowed := self.cors.preflight(scope)) is not None:
+        if self.cors.origins and (allowed := self.cors.preflight(scope)) is not None:
             await send({"type": "http.response.start", "status": 204, "headers": allowed})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
             return
@@ -164,35 +169,32 @@ class _Passage:
     def headers(self) -> tuple[str, bytes, str]:
         """Return the authorisation, the body's length, and a header that wrongly occurs twice.
 
-        Puts the request's id, its own or a new one, into the scope.
+        Puts the headers by name, and the request's id, its own or a new one, into the scope.
         """
-        authorization: bytes | None = None
-        length, request_id, twice, hosts = b"0", b"", "", 0
-        for name, value in self.scope["headers"]:
-            if name == b"authorization":
-                twice = twice if authorization is None else "Authorization"
-                authorization = value
-            elif name == b"host":
-                hosts += 1
-            elif name == b"content-length":
-                length = value
-            elif name == b"x-request-id" and REQUEST_ID.fullmatch(value):
-                request_id = value
-        self.scope["request_id"] = request_id.decode() or new_request_id()
-        return (authorization or b"").decode("latin-1"), length, "Host" if hosts > 1 else twice
+        given = self.scope["headers"]
+        header = self.scope["header"] = dict(given)
+        request_id = header.get(b"x-request-id", b"")
+        self.scope["request_id"] = (
+            request_id.decode() if REQUEST_ID.fullmatch(request_id) else new_request_id()
+        )
+        authorization = header.get(b"authorization", b"").decode("latin-1")
+        twice = _twice([name for name, _ in given]) if len(header) < len(given) else ""
+        return authorization, header.get(b"content-length", b"0"), twice
 
     async def send(self, message: Message) -> None:
-        if message["type"] == "websocket.accept":
+        kind = message["type"]
+        if kind == "websocket.accept":
             self._answered(101)
-        elif message["type"] in ("http.response.start", "websocket.http.response.start"):
-            self._answered(message["status"])
-            closing = [(b"connection", b"close")] if message["status"] in UNREAD else []
-            message["headers"] = [
-                *message.get("headers", ()),
-                (b"x-request-id", self.scope["request_id"].encode()),
-                *self.edge.cors.headers(self.scope),
-                *closing,
-            ]
+        elif kind in STARTS:
+            status = message["status"]
+            self._answered(status)
+            headers = [*message.get("headers", ())]
+            headers.append((b"x-request-id", self.scope["request_id"].encode()))
+            if self.edge.cors.origins:
+                headers += self.edge.cors.headers(self.scope)
+            if status in UNREAD:
+                headers.append((b"connection", b"close"))
+            message["headers"] = headers
         await self.inner(message)
 
     def _answered(self, status: int) -> None:
@@ -217,6 +219,11 @@ class _Passage:
                 status=status,
                 denied=scope.get("denied", ""),
             )
+
+
+def _twice(names: list[bytes]) -> str:
+    """Return the header that occurs twice although it must not; empty if none does."""
+    return next((each for each in ONCE if names.count(each.lower().encode()) > 1), "")
 
 
 class _Bounded:

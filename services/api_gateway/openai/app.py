@@ -125,7 +125,7 @@ class OpenAI:
 
     def _form(self, scope: Scope, receive: Receive) -> FormBody | None:
         """Return the request's body if it is a form."""
-        given = next((value for name, value in scope["headers"] if name == b"content-type"), b"")
+        given: bytes = scope["header"].get(b"content-type", b"")
         if (boundary := boundary_of(given)) is None:
             return None
         return FormBody(

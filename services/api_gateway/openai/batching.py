@@ -101,7 +101,7 @@ class ModelBatches:
     async def answer(self, member: Member, guard: Guard) -> None:
         """Answer a request, with others where possible."""
         call, tenant = member.call, member.principal.tenant
-        order = requested_order(call.scope["headers"], tenant)
+        order = requested_order(call.scope["header"], tenant)
         key = BatchKey(tenant, (call.path, order, member.inputs.shared))
         self.rules.join(key, member, len(member.inputs.items), self._now_ns())
         patience_s = guard.patience_s
@@ -181,7 +181,7 @@ class ModelBatches:
         body = batch_bodies.joined(first.call.path, inputs)
         call = Call(
             scope={
-                "headers": first.call.scope["headers"],
+                "header": first.call.scope["header"],
                 "request_id": str(uuid4()),
                 "principals": [member.principal for member in members],
             },

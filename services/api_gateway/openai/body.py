@@ -12,7 +12,7 @@ from services.api_gateway.openai.errors import ApiError
 
 def length_of(scope: Scope) -> int | None:
     """Return the length that the request's head gives; None if it gives none."""
-    length = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
+    length: bytes = scope["header"].get(b"content-length", b"")
     return int(length) if length.isdigit() else None
 
 

@@ -87,6 +87,17 @@ class Call:
     comments already. `model` is the deployed model that the name in the body stands for.
     """
 
+    grant: Grant = UNLIMITED
+    metered = False
+    strips_usage = False
+    tokens: int | None = 0
+    status = 0
+    streaming = False
+    is_held = False
+    is_media = False
+    first_s = 0.0
+    usage: Usage | None = None
+
     def __init__(
         self,
         scope: Scope,
@@ -110,16 +121,6 @@ class Call:
         self.form = form
         self.route = ROUTES[path]
         self.began_s = time.perf_counter()
-        self.grant: Grant = UNLIMITED
-        self.metered = False
-        self.strips_usage = False
-        self.tokens: int | None = 0
-        self.status = 0
-        self.streaming = False
-        self.is_held = False
-        self.is_media = False
-        self.first_s = 0.0
-        self.usage: Usage | None = None
         self.heard: Callable[[int], None] = _ignore_answer
         self.begins: Callable[[], None] = ignore_begin
 

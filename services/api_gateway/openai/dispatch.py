@@ -109,7 +109,7 @@ class Dispatch:
 
     async def _dispatch(self, call: Call, principal: Principal, guard: Guard) -> None:
         """Try replicas until one answers or nothing is left to try. Raises ApiError."""
-        headers = upstream.headers_for(call.scope["request_id"], call.scope["headers"])
+        headers = upstream.headers_for(call.scope["request_id"], call.scope["header"])
         queue = self.gateway.queues.of(call.model)
         asked = queue.request(call, principal.tenant)
         failure = ReplicaFailed("was not tried")

@@ -3,7 +3,7 @@
 Tests: tests/integration/test_openai_queues.py and test_openai_routing.py.
 """
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Final
 
@@ -16,20 +16,19 @@ SESSION: Final = b"x-muster-session"
 PRIORITY: Final = b"x-muster-priority"
 
 
-def requested_order(headers: Iterable[tuple[bytes, bytes]], tenant: str) -> tuple[int, int]:
+def requested_order(header: Mapping[bytes, bytes], tenant: str) -> tuple[int, int]:
     """Return the hash of the session (0 if none is named) and the band.
 
     Raises ApiError 400 if the priority is unknown.
     """
     session = band = 0
-    for name, value in headers:
-        if name == SESSION and value:
-            key = tenant.encode() + b"\0" + value
-            session = int.from_bytes(blake2b(key, digest_size=8).digest()) or 1
-        elif name == PRIORITY:
-            known = BANDS.get(value.strip().lower())
-            if known is None:
-                shown = value[:64].decode("latin-1")
-                raise ApiError(400, f"the header X-Muster-Priority is {shown!r}: use normal or low")
-            band = known
+    if name := header.get(SESSION):
+        key = tenant.encode() + b"\0" + name
+        session = int.from_bytes(blake2b(key, digest_size=8).digest()) or 1
+    if (priority := header.get(PRIORITY)) is not None:
+        known = BANDS.get(priority.strip().lower())
+        if known is None:
+            shown = priority[:64].decode("latin-1")
+            raise ApiError(400, f"the header X-Muster-Priority is {shown!r}: use normal or low")
+        band = known
     return session, band

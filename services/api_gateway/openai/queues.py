@@ -76,7 +76,7 @@ class ModelQueue:
         has_images = call.path == CHAT and b'"image_url"' in text
         images = images_of(bytes(call.fields.messages)) if has_images else NO_IMAGES
         size, script = max(0, len(text) - images.body_bytes), script_of(text)
-        session, band = requested_order(call.scope["headers"], tenant)
+        session, band = requested_order(call.scope["header"], tenant)
         salt = tenant.encode()
         prompt = Prompt(
             tokens=self.estimate.tokens(size, script) + images.tokens,

@@ -9,7 +9,7 @@ is rare.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Final
 
 import aiohttp
@@ -78,12 +78,11 @@ class Upstream:
             self._session = None
 
 
-def headers_for(request_id: str, given: list[tuple[bytes, bytes]]) -> CIMultiDict[str]:
+def headers_for(request_id: str, given: Mapping[bytes, bytes]) -> CIMultiDict[str]:
     """Return the headers of a request to a replica."""
     headers = CIMultiDict({"content-type": "application/json", "x-request-id": request_id})
-    for name, value in given:
-        if name in FORWARDED:
-            headers[FORWARDED[name]] = value.decode("latin-1")
+    for name in FORWARDED.keys() & given.keys():
+        headers[FORWARDED[name]] = given[name].decode("latin-1")
     return headers
 
 

@@ -101,7 +101,7 @@ class Fairness:
 
     def _entered(self, flow: Flow, weight: int) -> deque[int]:
         assert weight > 0, f"the weight of {flow} is {weight}"
-        band = self._bands.setdefault(flow.band, _Band())
+        band = self._band(flow.band)
         if flow.tenant not in band.waiting:
             if flow.tenant not in band.elsewhere:
                 band.lift(flow.tenant)
@@ -157,9 +157,7 @@ class Fairness:
 
         Call it only while nothing waits.
         """
-        band = self._bands.get(flow.band)
-        if band is None:
-            band = self._bands[flow.band] = _Band()
+        band = self._band(flow.band)
         band.forget_idle()
         counter = max(band.counters.get(flow.tenant, 0), band.level)
         band.counters[flow.tenant] = band.level = counter
@@ -168,7 +166,7 @@ class Fairness:
     def charge(self, flow: Flow, input_tokens: int, output_tokens: int, now_ns: int) -> None:
         """Charge tokens to the flow. Negative numbers correct an estimate that was too high."""
         tokens = input_tokens + OUTPUT_COST * output_tokens
-        band = self._bands.setdefault(flow.band, _Band())
+        band = self._band(flow.band)
         weight = band.weights.setdefault(flow.tenant, 1)
         paid = band.counters.get(flow.tenant, band.level)
         band.counters[flow.tenant] = paid + tokens * SCALE // weight
@@ -176,7 +174,7 @@ class Fairness:
 
     def charge_elsewhere(self, flow: Flow, weight: int, tokens: int, now_ns: int) -> None:
         """Charge tokens that another gateway charged to the flow."""
-        self._bands.setdefault(flow.band, _Band()).weights.setdefault(flow.tenant, weight)
+        self._band(flow.band).weights.setdefault(flow.tenant, weight)
         self.charge(flow, tokens, 0, now_ns)
 
     def wait_elsewhere(self, flows: Mapping[Flow, int]) -> None:
@@ -185,7 +183,7 @@ class Fairness:
         A flow that was idle everywhere is lifted, as if it had come here.
         """
         for number in sorted(dict.fromkeys((*self._bands, *(flow.band for flow in flows)))):
-            band = self._bands.setdefault(number, _Band())
+            band = self._band(number)
             named = {flow.tenant: weight for flow, weight in flows.items() if flow.band == number}
             for tenant, weight in named.items():
                 if tenant not in band.waiting and tenant not in band.elsewhere:
@@ -233,14 +231,20 @@ class Fairness:
         band = self._bands.get(flow.band)
         return band.counters.get(flow.tenant, band.level) if band is not None else 0
 
+    def _band(self, number: int) -> _Band:
+        band = self._bands.get(number)
+        if band is None:
+            band = self._bands[number] = _Band()
+        return band
+
     def _remember(self, band: int, tokens: int, now_ns: int) -> None:
-        slot = now_ns // SLOT_NS
-        if not self._served or self._served[-1][0] != slot:
-            self._served.append((slot, {}))
-        served = self._served[-1][1]
+        slot, slots = now_ns // SLOT_NS, self._served
+        if not slots or slots[-1][0] != slot:
+            slots.append((slot, {}))
+            while (slot - slots[0][0]) * SLOT_NS > STARVED_NS:
+                slots.popleft()
+        served = slots[-1][1]
         served[band] = served.get(band, 0) + tokens
-        while (slot - self._served[0][0]) * SLOT_NS > STARVED_NS:
-            self._served.popleft()
 
     def _starves(self, number: int, now_ns: int) -> bool:
         oldest = min(queue[0] for queue in self._bands[number].waiting.values())

@@ -86,7 +86,7 @@ class Rate:
             self._slots[-1] = slot, self._slots[-1][1] + tokens
         else:
             self._slots.append((slot, tokens))
-        self._drop(slot)
+            self._drop(slot)
 
     def per_s(self, now_ns: int) -> int:
         """Return the rate; 0 if nothing was taken of late."""
