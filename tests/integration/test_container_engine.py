@@ -15,7 +15,7 @@ from libs.common.errors import Refused, Unavailable
 from services.node_agent.runtimes.container import LABEL
 from services.node_agent.runtimes.containers import Containers
 from services.node_agent.runtimes.engine import Engine, while_wanted
-from services.node_agent.runtimes.images import Images
+from services.node_agent.runtimes.images import Images, Wanted
 
 HANGS = None
 
@@ -80,14 +80,10 @@ async def test_an_image_that_is_here_is_not_pulled(tmp_path: Path) -> None:
         raise AssertionError("credentials are for a pull")
 
     async with engine(tmp_path, lambda line: b'{"Id": "sha256:1"}') as (path, heard):
-        found = await Images(tmp_path).ready(
-            Engine(path),
-            "busybox:1",
-            key="j.1",
-            tenant="t",
-            credentials=none,
-            wanted=lambda: True,
+        wanted = Wanted(
+            name="busybox:1", key="j.1", tenant="t", credentials=none, is_wanted=lambda: True
         )
+        found = await Images(tmp_path).ready(Engine(path), wanted)
     assert heard == ["GET /images/busybox:1/json HTTP/1.1"]
     assert found.digest == "sha256:1"
 

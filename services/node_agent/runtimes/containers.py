@@ -32,7 +32,7 @@ from services.node_agent.memory.pools import socket_folder
 from services.node_agent.runtimes import container as c
 from services.node_agent.runtimes.allowed import NOTHING, Allowed, place_of
 from services.node_agent.runtimes.engine import Engine, names, socket_of
-from services.node_agent.runtimes.images import Credentials, Images
+from services.node_agent.runtimes.images import Credentials, Images, Wanted
 from services.node_agent.runtimes.own_folders import Lent, OwnFolders
 from services.node_agent.runtimes.runner import VARIABLE, unmount
 from services.node_agent.supervisor import records
@@ -160,12 +160,7 @@ class Containers:
         try:
             places = self._places(order.spec)
             image = await self.images.ready(
-                engine,
-                order.spec.image,
-                key=key,
-                tenant=order.tenant,
-                credentials=credentials,
-                wanted=wanted,
+                engine, Wanted(order.spec.image, key, order.tenant, credentials, wanted)
             )
             lent = await self._lend(engine, key, order, launch.env)
             made = self._made(

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,6 +35,21 @@ _encode = msgspec.msgpack.Encoder().encode
 logger = logging.getLogger(__name__)
 
 Credentials = Callable[[], Coroutine[Any, Any, str]]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """An attempt's wish for an image.
+
+    `key` names the attempt. `credentials` asks for the tenant's for the image's registry.
+    `is_wanted` turns false when the attempt is to end.
+    """
+
+    name: str
+    key: str
+    tenant: str
+    credentials: Credentials
+    is_wanted: Callable[[], bool]
 
 
 class Pulled(msgspec.Struct):
@@ -62,26 +78,16 @@ class Images:
         self.unreadable = False
         self.lock = asyncio.Lock()
 
-    async def ready(
-        self,
-        engine: Engine,
-        name: str,
-        key: str,
-        tenant: str,
-        credentials: Credentials,
-        wanted: Callable[[], bool],
-    ) -> Image:
-        """Return the image for an attempt of the tenant; pull it unless it is here for the tenant.
+    async def ready(self, engine: Engine, wanted: Wanted) -> Image:
+        """Return the image for an attempt; pull it unless it is here for the attempt's tenant.
 
         Raises NoImage, Unavailable, or Refused if the attempt is not wanted any more.
         """
         await self._load()
-        found = await while_wanted(self._known_image(engine, name), wanted)
-        if found is None or not self._is_open(found, tenant):
-            found = await self._pull(
-                engine, name, key=key, tenant=tenant, credentials=credentials, wanted=wanted
-            )
-        self.used[key] = found.id
+        found = await while_wanted(self._known_image(engine, wanted.name), wanted.is_wanted)
+        if found is None or not self._is_open(found, wanted.tenant):
+            found = await self._pull(engine, wanted)
+        self.used[wanted.key] = found.id
         await self._bound(engine, found)
         return found
 
@@ -100,25 +106,18 @@ class Images:
     def let_go(self, key: str) -> None:
         self.used.pop(key, None)
 
-    async def _pull(
-        self,
-        engine: Engine,
-        name: str,
-        key: str,
-        tenant: str,
-        credentials: Credentials,
-        wanted: Callable[[], bool],
-    ) -> Image:
-        progress = self.pulls[key] = Progress()
+    async def _pull(self, engine: Engine, wanted: Wanted) -> Image:
+        progress = self.pulls[wanted.key] = Progress()
         try:
-            given = await while_wanted(credentials(), wanted)
+            given = await while_wanted(wanted.credentials(), wanted.is_wanted)
             if given:
-                self.private.add(key)
-            found = await while_wanted(engine.pull(name, given, progress), wanted)
-            self._note(found, name, tenant if given else "")
+                self.private.add(wanted.key)
+            pull = engine.pull(wanted.name, given, progress)
+            found = await while_wanted(pull, wanted.is_wanted)
+            self._note(found, wanted.name, wanted.tenant if given else "")
         finally:
-            del self.pulls[key]
-            self.private.discard(key)
+            del self.pulls[wanted.key]
+            self.private.discard(wanted.key)
         return found
 
     def _note(self, found: Image, name: str, tenant: str) -> None:
