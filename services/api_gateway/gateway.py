@@ -45,7 +45,7 @@ from services.api_gateway.openai.queues import Queues
 from services.api_gateway.openai.reporter import Reporter
 from services.api_gateway.openai.turn_exchange import TurnExchange
 from services.api_gateway.openai.upstream import Upstream
-from services.api_gateway.openai.usage import Usage
+from services.api_gateway.openai.usage import Usages
 from services.api_gateway.problems import Problem
 from services.api_gateway.secrets.vault import Vault
 from services.api_gateway.telemetry import Telemetry
@@ -156,7 +156,7 @@ class Gateway:
             lambda: self.cluster, self.bus, self.clock, settings.limits_answer_ms / 1_000
         )
         self.upstream = Upstream(settings)
-        self.usage = Usage(self)
+        self.usage = Usages(self)
         queues = self.queues = Queues(self)
         self.turns = TurnExchange(queues, self.bus, settings.instance)
         self.reporter = Reporter(lambda: self.cluster, queues, self.bus, settings.instance)

@@ -149,10 +149,12 @@ class ModelTelemetry:
 class UsageTelemetry:
     """Metrics of what keys used of models, counted every few seconds.
 
-    Keys beyond KEYS_MAX share one series without user and key.
+    Keys beyond KEYS_MAX share one series without user and key. They name tenants and users, so they
+    are shown to operators only.
     """
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self) -> None:
+        registry = self.registry = CollectorRegistry()
         labels = ("model", "tenant", "user", "key")
         self.tokens = Counter(
             "muster_model_tokens",
@@ -243,7 +245,7 @@ class Telemetry:
             registry=self.registry,
         )
         self.models = ModelTelemetry(self.registry)
-        self.usage = UsageTelemetry(self.registry)
+        self.usage = UsageTelemetry()
         self.fabric = FabricTelemetry(self.registry)
         self.fill = Gauge(
             "muster_gateway_log_filled_ratio",
@@ -261,6 +263,7 @@ class Telemetry:
         self.lag.set(lag)
         self.fill.set(fill)
 
-    def text(self) -> bytes:
-        """Return the metrics in the Prometheus text format."""
-        return generate_latest(self.registry)
+    def text(self, with_usage: bool = False) -> bytes:
+        """Return the metrics in the Prometheus text format, with those of each key if asked."""
+        own = generate_latest(self.registry)
+        return own + generate_latest(self.usage.registry) if with_usage else own

@@ -15,6 +15,8 @@ from libs.common.errors import Refused
 _NS: Final = 1_000_000_000
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 SECONDS_KEPT: Final = 8_192
+# The last time that 64 bits hold.
+LAST_INSTANT: Final = (1 << 63) - 1
 
 
 def duration_s(value: object, field: str) -> int:
@@ -35,20 +37,23 @@ def duration_s(value: object, field: str) -> int:
 def instant_ns(text: str, field: str, now_ns: int) -> int:
     """Return nanoseconds since 1970 for an instant, or a duration before now; 0 for an empty text.
 
-    Raises Refused with `field`.
+    Raises Refused with `field`, also for a time before 1970 or after 2262.
     """
     if not text:
         return 0
     try:
-        return moment_ns(text, field)
+        found = moment_ns(text, field)
     except Refused:
         try:
-            return now_ns - duration_s(text, field) * _NS
+            found = now_ns - duration_s(text, field) * _NS
         except Refused as error:
             raise Refused(
-                f'{field}: {text!r} is not a time: write RFC 3339 ("2026-01-31T12:00:00Z") or '
+                f'{field}: {text[:64]!r} is not a time: write RFC 3339 ("2026-01-31T12:00:00Z") or '
                 'a duration before now ("2h")'
             ) from error
+    if not 0 <= found <= LAST_INSTANT:
+        raise Refused(f"{field}: {text[:64]!r} is not between the years 1970 and 2262")
+    return found
 
 
 def moment_ns(text: str, field: str) -> int:

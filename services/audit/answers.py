@@ -6,6 +6,7 @@ request for events that do not exist yet waits a while for them.
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -18,6 +19,7 @@ from libs.common.messages.usage_messages import UsageAnswer, UsageAsk
 from libs.common.transport.archive import (
     EVENTS_BYTES,
     JOB_SEQS_MAX,
+    USAGE_S,
     WAIT_S_MAX,
     ArchiveAsk,
     EventsAsk,
@@ -109,13 +111,17 @@ class Answers:
         return True
 
     async def _usage(self, subject: str, data: bytes) -> bytes:
-        ask = usage_messages.decode_ask(data)
+        """Answer with a bill; with nothing if the asker waits no longer."""
+        ask, until_s = usage_messages.decode_ask(data), time.monotonic() + USAGE_S
         async with self._billing:
-            return usage_messages.encode(await asyncio.to_thread(self._bill, ask))
+            found = await asyncio.to_thread(self._bill, ask, until_s)
+            return usage_messages.encode(found) if found is not None else b""
 
-    def _bill(self, ask: UsageAsk) -> UsageAnswer:
-        bill, head = Bill(), self.store.head_now()
+    def _bill(self, ask: UsageAsk, until_s: float) -> UsageAnswer | None:
+        bill, head = Bill(ask.tenant), self.store.head_now()
         for record in self.store.of_kinds(KINDS, ask.since_ns, ask.until_ns):
+            if time.monotonic() > until_s:
+                return None
             for fact in reading.read_alone(record.subject, record.data).facts:
                 bill.add(fact)
         return bill.answer(head.seq if head is not None else 0)

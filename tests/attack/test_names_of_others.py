@@ -12,8 +12,11 @@ import pytest
 
 from libs.common import facts as f
 from libs.common import subjects
-from libs.common.facts import AnyFact
+from libs.common.facts import AnyFact, ChargeLine
 from libs.common.model import AttemptRef, JobId, ModelSpec, NodeId, TenantId
+from services.api_gateway.access import roles
+from services.api_gateway.access.roles import Principal
+from services.api_gateway.views.others import seen_by
 from services.scheduler.explain.asker import ANOTHER, WhyAsk
 from services.scheduler.explain.explain import explain
 from services.scheduler.questions.what_if import WhatIfAsk, what_if
@@ -250,3 +253,18 @@ async def test_a_reservation_shows_no_other_tenants_and_users(tmp_path: Path) ->
             "",
             ["n1"],
         )
+
+
+def test_the_owner_of_a_model_sees_of_a_guest_s_requests_the_tenant_alone() -> None:
+    own = ChargeLine(MINE, "ada", "k1", 300)
+    guest = ChargeLine(TenantId("merger-bank"), "merger-bob", "merger-k", 700)
+    charged = f.UsageCharged(
+        job_id=J, attempt=1, tenant=MINE, share_ms=1_000, user="ada", lines=(own, guest)
+    )
+    cluster = given(*mine()).cluster
+    seen = seen_by(Principal("k1", "mine", "ada", roles.MEMBER), cluster, charged)
+    assert isinstance(seen, f.UsageCharged) and seen.lines == (
+        own,
+        ChargeLine(TenantId("merger-bank"), "", "", 700),
+    )
+    assert seen_by(Principal("k", "x", "op", roles.OPERATOR), cluster, charged) == charged

@@ -15,8 +15,9 @@ from libs.common.batching import Batching
 from services.api_gateway.openai.catalogue import Listed
 from tests.integration.gateway_world import World, gateway_world
 from tests.integration.openai_replica import Replica, cut, running
-from tests.integration.openai_world import Ledger, served
+from tests.integration.openai_world import Ledger, add_replicas, served
 from tests.integration.test_openai_failures import until
+from tests.integration.test_openai_named_models import deployed
 from tests.integration.test_openai_queues import tenant
 
 EMBEDDINGS, COMPLETIONS = "/v1/embeddings", "/v1/completions"
@@ -209,3 +210,31 @@ async def test_each_tenant_s_limit_is_charged_with_the_request_s_own_part(tmp_pa
         await asyncio.gather(embed(world, "aa"), embed(world, ["bbbb", "cccc"]))
         assert sum(each or 0 for each in ledger.settled) == 10
         assert ledger.left == 990
+
+
+async def test_requests_that_wait_for_a_batch_count_among_those_of_their_tenant(
+    tmp_path: Path,
+) -> None:
+    changed = {"model_requests_max": 16}
+    async with batching_world(tmp_path, wait_ms=300, **changed) as (world, _):
+        each = [asyncio.create_task(embed(world, "a", user=str(number))) for number in range(4)]
+        await asyncio.sleep(0.1)
+        refused = await embed(world, "b", 429, user="5")
+        assert refused["error"]["code"] == "queue_full"
+        await asyncio.gather(*each)
+        assert world.gateway.queues.requests_of == {}
+
+
+async def test_a_batch_that_is_refused_counts_no_request_twice(tmp_path: Path) -> None:
+    async with gateway_world(tmp_path) as world, running(replica=OneByOne()) as server:
+        await deployed(world, "m", batching={"items_max": 8, "wait_ms": 100})
+        await add_replicas(world, "m", server)
+        await asyncio.gather(embed(world, "good"), embed(world, "fine"), embed(world, "bad", 400))
+        counts = list(world.gateway.usage.rows.values())
+        assert sum(each.requests for each in counts) == 3
+        assert sum(each.inputs for each in counts) == 8
+        world.gateway.usage.rows.clear()
+        await asyncio.gather(embed(world, "good"), embed(world, "fine"))
+        counts = list(world.gateway.usage.rows.values())
+        assert sum(each.requests for each in counts) == 2
+        assert sum(each.inputs for each in counts) == 8

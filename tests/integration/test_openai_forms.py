@@ -186,3 +186,35 @@ async def test_images_are_edited_by_a_form_or_by_json(tmp_path: Path) -> None:
             assert found.status == 200
         await world.ask("POST", "/v1/images/edits", json={"model": "m", "prompt": "a cat"})
         assert replica.forms[0]["image"] == HASH and len(replica.bodies) == 1
+
+
+async def test_held_forms_are_bounded_for_each_tenant_and_in_all(tmp_path: Path) -> None:
+    go = asyncio.Event()
+
+    async def held() -> AsyncIterator[bytes]:
+        yield FILE + b"x" * 60_000
+        await go.wait()
+        yield b"\r\n" + HEAD + b"--x--\r\n"
+
+    async def asked(world: World) -> int:
+        async with world.session.post(world.url + TRANSCRIBE, data=held(), headers=TYPE) as found:
+            return found.status
+
+    async with model_world(tmp_path, model_forms_bytes=200_000) as (world, _):
+        first = asyncio.create_task(asked(world))
+        await asyncio.sleep(0.2)
+        assert await asked(world) == 429
+        await world.ask("PUT", "/v1/tenants/biology", 201, json={})
+        async with world.as_("operator", "eve", "biology") as eve:
+            second = asyncio.create_task(asked(eve))
+            await asyncio.sleep(0.2)
+            await world.ask("PUT", "/v1/tenants/chemistry", 201, json={})
+            async with world.as_("operator", "tom", "chemistry") as tom:
+                third = asyncio.create_task(asked(tom))
+                await asyncio.sleep(0.2)
+                await world.ask("PUT", "/v1/tenants/physics", 201, json={})
+                async with world.as_("operator", "uma", "physics") as uma:
+                    assert await asked(uma) == 503
+                go.set()
+                assert [await first, await second, await third] == [200, 200, 200]
+                assert await asked(world) == 200

@@ -314,7 +314,7 @@ async def test_images_count_only_in_the_messages_of_a_chat(tmp_path: Path) -> No
 def call_of(path: str, fields: dict[str, Any]) -> Call:
     sent = json.dumps(fields).encode()
     return Call(
-        {"headers": []},
+        {"header": {}},
         ignore,
         path=path,
         fields=read(sent),

@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.integration.gateway_world import World, gateway_world
 from tests.integration.openai_replica import running
 from tests.integration.openai_world import CHAT, MESSAGES, Ledger, add_replicas
@@ -190,3 +192,48 @@ async def test_a_tenant_that_does_not_exist_is_refused_to_an_operator(tmp_path: 
         await deployed(world, "m")
         problem = await world.ask("PATCH", GUESTS, 422, json={"add": ["nix"]})
         assert "tenant nix does not exist" in problem["detail"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("PATCH", "/guests", b'{"add": ["friend"]}'),
+        ("PATCH", "/aliases", b'{"add": ["gpt-4o"]}'),
+        ("PATCH", "", b'{"replicas": 5}'),
+        ("DELETE", "", b"{}"),
+    ],
+)
+async def test_a_slow_request_does_not_change_a_model_that_another_tenant_has_now(
+    tmp_path: Path, method: str, path: str, body: bytes
+) -> None:
+    """The name is checked when the body has come, and the fact names the owner that was meant."""
+    go = asyncio.Event()
+
+    async def slowly() -> AsyncIterator[bytes]:
+        yield body[:1]
+        await go.wait()
+        yield body[1:]
+
+    url = "/v1/deployments/m"
+    async with (
+        gateway_world(tmp_path) as world,
+        member(world, "ann", "first") as ann,
+        member(world, "bob", "second") as bob,
+    ):
+        await deployed(ann, "m")
+        late = asyncio.create_task(
+            ann.session.request(
+                method,
+                world.url + url + path,
+                data=slowly(),
+                headers={"content-type": "application/json"},
+            )
+        )
+        await asyncio.sleep(0.1)
+        await ann.ask("DELETE", url, 202)
+        await deployed(bob, "m")
+        go.set()
+        assert (await late).status == 404
+        whole = await bob.ask("GET", url)
+        assert (whole["state"] != "undeployed", whole["wanted"]) == (True, 1)
+        assert whole["shared_with"] == whole["aliases"] == []

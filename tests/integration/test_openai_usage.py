@@ -8,8 +8,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from libs.common import facts as f
 from libs.common import reading, subjects
+from libs.common.errors import Refused
 from libs.common.messages import access_entry
 from libs.common.model import JobId, NodeId
 from libs.common.state.cluster import Cluster
@@ -165,3 +168,52 @@ def test_an_old_access_record_has_no_model() -> None:
     old = access_entry._encoder.encode([1, "r", "k", "t", "u", "GET", "/", [], 200, "", "s"])
     (entry,) = access_entry.unpack(access_entry.pack([old]))
     assert entry.model == "" == entry.detail
+
+
+async def test_metrics_of_keys_are_shown_to_operators_only(tmp_path: Path) -> None:
+    async with (
+        billed_world(tmp_path, gateway_cors_origins="*") as (world, _),
+        world.as_("member", "eve", "biology") as eve,
+        world.as_("operator", "op", "default") as operator,
+    ):
+        await chat(eve, "m")
+        await world.gateway.usage.flush()
+        for asker, is_shown in ((eve, False), (operator, True)):
+            page = {"origin": "https://page.example.org"}
+            async with asker.session.get(world.url + "/metrics", headers=page) as response:
+                text = await response.text()
+                assert "access-control-allow-origin" not in response.headers
+            assert "muster_gateway_requests_total" in text and ('user="eve"' in text) == is_shown
+
+
+async def test_a_stream_without_usage_counts_as_its_events(tmp_path: Path) -> None:
+    async with billed_world(tmp_path) as (world, _):
+        body = {"model": "m", "messages": MESSAGES, "stream": True, "x_chunks": 6, "x_finish": 1}
+        async with world.session.post(world.url + CHAT, json=body) as response:
+            assert b"usage" not in await response.read()
+        ((row, counts),) = world.gateway.usage.rows.items()
+        assert (row.owner, row.attempt) == ("default", 1)
+        assert counts.requests == 1 and counts.inputs > 0 and counts.outputs >= 6
+
+
+async def test_usage_waits_while_the_log_takes_no_more(tmp_path: Path) -> None:
+    async with billed_world(tmp_path) as (world, _):
+        await chat(world, "m")
+        writer = world.gateway.writer
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(writer, "put", refuse)
+            await world.gateway.usage.flush()
+        await world.gateway.usage.flush()
+        (row,) = (await usage(world))["usage"]
+        assert (row["requests"], row["output_tokens"]) == (1, 7)
+
+
+def refuse(facts: object) -> None:
+    raise Refused("too many commits wait")
+
+
+async def test_a_time_beyond_what_the_log_can_hold_is_refused(tmp_path: Path) -> None:
+    async with billed_world(tmp_path) as (world, _):
+        for query in ({"until": "9999-12-31"}, {"since": "100000d"}, {"since": "1960-01-01"}):
+            found = await world.ask("GET", "/v1/usage", 422, params=query)
+            assert "between the years 1970 and 2262" in found["detail"]

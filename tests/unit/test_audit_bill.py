@@ -104,3 +104,17 @@ def test_csv_has_the_exact_numbers() -> None:
         "a,,,,m,requests,2,20,7,300,0.003",
         "b,,,,,job,0,0,0,70,0.0007",
     ]
+
+
+def test_the_bill_of_one_tenant_has_what_it_pays_and_what_it_used_of_others() -> None:
+    made = Bill("b")
+    made.lines, made.charged = billed().lines, billed().charged
+    assert [(line.payer, line.tenant) for line in made.answer(9).lines] == [("a", "b"), ("b", "b")]
+
+
+def test_lines_of_other_tenants_do_not_coarsen_those_of_one() -> None:
+    made = Bill("b")
+    for number in range(bill.LINES_MAX + 1):
+        made.add(f.ModelUsed(uses=(use(A, f"u{number}", "k", requests=1),)))
+    made.add(f.ModelUsed(uses=(use(B, "bob", "k2", requests=1),)))
+    assert [(line.user, line.key) for line in made.answer(9).lines] == [("bob", "k2")]

@@ -80,6 +80,8 @@ def test_an_example_sets_every_field_to_other_than_its_default() -> None:
 LEFT_AT_DEFAULT = (
     "node.registered.keeps",
     "tenant.set.max_pool_bytes",
+    *("model.scaled.tenant", "model.undeployed.tenant"),
+    *("model.alias_set.tenant", "model.share_set.tenant"),
     "usage.charged.cpu_ms",
     "usage.charged.user",
     "usage.charged.lines",

@@ -168,7 +168,7 @@ def test_a_redeployment_changes_what_it_names_and_keeps_the_number_that_is_wante
 
 
 def test_a_scaling_is_a_whole_number_within_bounds() -> None:
-    assert scaling({"replicas": 0}, known()) == ModelScaled(name="chat", replicas=0)
+    assert scaling({"replicas": 0}, known()) == ModelScaled(name="chat", replicas=0, tenant=TENANT)
     for wrong in (
         {},
         {"replicas": 1.5},
@@ -241,5 +241,7 @@ def test_an_image_of_a_model_becomes_that_of_its_replicas_and_is_checked() -> No
 
 
 def test_an_undeployment_says_who() -> None:
-    assert undeployment({"user": "ada"}, known()) == ModelUndeployed(name="chat", user="ada")
-    assert undeployment(None, known()) == ModelUndeployed(name="chat")
+    assert undeployment({"user": "ada"}, known()) == ModelUndeployed(
+        name="chat", user="ada", tenant=TENANT
+    )
+    assert undeployment(None, known()) == ModelUndeployed(name="chat", tenant=TENANT)

@@ -37,7 +37,9 @@ def world() -> tuple[Cluster, Model]:
 def test_a_name_as_model_servers_use_it_is_accepted(name: str) -> None:
     made = deployment({**BODY, "served_name": name}, None, A)
     assert made.spec.served_name == name
-    assert model_names.aliases(*world(), {"add": [name]}) == [ModelAliasSet(name="x", alias=name)]
+    assert model_names.aliases(*world(), {"add": [name]}) == [
+        ModelAliasSet(name="x", alias=name, tenant=A)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -66,8 +68,8 @@ def test_a_redeployment_keeps_the_served_name_unless_it_gives_another() -> None:
 def test_aliases_are_added_and_removed_in_one_request() -> None:
     body = {"add": ["new", "new", "old"], "remove": ["old"], "user": "ada"}
     assert model_names.aliases(*world(), body) == [
-        ModelAliasSet(name="x", alias="old", removed=True, user="ada"),
-        ModelAliasSet(name="x", alias="new", user="ada"),
+        ModelAliasSet(name="x", alias="old", removed=True, user="ada", tenant=A),
+        ModelAliasSet(name="x", alias="new", user="ada", tenant=A),
     ]
 
 
@@ -83,7 +85,7 @@ def test_a_name_of_another_model_of_the_tenant_is_refused_with_that_model(name: 
 
 def test_a_name_of_another_tenant_s_model_is_accepted_and_says_nothing_about_it() -> None:
     assert model_names.aliases(*world(), {"add": ["theirs"]}) == [
-        ModelAliasSet(name="x", alias="theirs")
+        ModelAliasSet(name="x", alias="theirs", tenant=A)
     ]
 
 
@@ -113,9 +115,9 @@ def test_the_numbers_of_aliases_and_of_guests_are_bounded() -> None:
 def test_a_model_is_shared_with_tenants_or_with_all() -> None:
     asked = {"add": ["c", "*"], "remove": ["b"]}
     assert model_names.guests(*world(), asked, False) == [
-        ModelShareSet(name="x", guest="b", removed=True),
-        ModelShareSet(name="x", guest="c"),
-        ModelShareSet(name="x", guest="*"),
+        ModelShareSet(name="x", guest="b", removed=True, tenant=A),
+        ModelShareSet(name="x", guest="c", tenant=A),
+        ModelShareSet(name="x", guest="*", tenant=A),
     ]
 
 

@@ -92,6 +92,34 @@ def test_of_two_shared_models_with_one_alias_the_one_that_was_shared_first_has_i
     assert found.table("c", False) == {"m": "y", "x": "x", "y": "y"}
 
 
+def test_a_later_alias_takes_no_name_of_a_model_that_was_shared_before() -> None:
+    """Neither does an alias that is deployed as a name later, nor a changed served name."""
+    facts = [
+        *(deployed("mine", "evil"), share("mine", "*")),
+        *(deployed("llama", "carol", "Org/Llama"), alias("llama", "gpt"), share("llama", "*")),
+        *(alias("mine", "llama", "gpt"), deployed("mine", "evil", "Org/Llama")),
+        *(deployed("other", "evil", "gpt"), share("other", "b"), share("mine", "b")),
+    ]
+    found = names(*facts).table("b", False)
+    assert found["llama"] == found["gpt"] == found["Org/Llama"] == "llama"
+    assert found["mine"] == "mine" and found["other"] == "other"
+
+
+def test_a_fact_about_a_model_that_another_tenant_has_now_changes_nothing() -> None:
+    a = TenantId("a")
+    late = [
+        f.ModelShareSet(name="x", guest="friend", tenant=a),
+        f.ModelAliasSet(name="x", alias="m", tenant=a),
+        f.ModelScaled(name="x", replicas=5, tenant=a),
+        f.ModelUndeployed(name="x", tenant=a),
+    ]
+    whole = deployed("x", "a"), f.ModelUndeployed(name="x", tenant=a), deployed("x", "b")
+    cluster = given(*whole, *late).cluster
+    model = cluster.models["x"]
+    assert (model.aliases, model.guests, model.replicas, model.deployed) == ({}, {}, 1, True)
+    assert cluster.ignored == 4
+
+
 def test_an_undeployed_model_loses_its_aliases_and_guests() -> None:
     facts = deployed("x", "a"), alias("x", "m"), share("x", "b"), f.ModelUndeployed(name="x")
     assert names(*facts).table("a", True) == names(*facts).table("b", False) == {}

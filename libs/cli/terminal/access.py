@@ -54,7 +54,13 @@ def show_access(profile: Profile, filters: Query, limit: int, form: str, headers
 def _row(entry: Json, wide: bool) -> list[str]:
     requester = f"{entry['user']}@{entry['tenant']}" if entry["user"] else "-"
     what = " ".join(
-        (entry["method"], entry["route"], *entry["ids"], entry["model"], entry.get("detail", ""))
+        (
+            entry["method"],
+            entry["route"],
+            *entry["ids"],
+            entry.get("model", ""),
+            entry.get("detail", ""),
+        )
     ).strip()
     cells = [
         clock(entry["at"]),

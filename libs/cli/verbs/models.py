@@ -55,7 +55,7 @@ def _show(profile: Profile, name: str, form: str, no_headers: bool) -> None:
     if print_value(model, form):
         return
     print_table(COLUMNS, [row(model, utc_now())], not no_headers, form == "wide")
-    is_guest = not model["command"]
+    is_guest = not model["command"] and not model.get("image")
     print()
     if is_guest:
         print(f"shared by tenant {model['tenant']}")

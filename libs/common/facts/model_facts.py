@@ -22,11 +22,16 @@ class ModelDeployed(Fact, frozen=True, tag="model.deployed"):
 
 
 class ModelScaled(Fact, frozen=True, tag="model.scaled"):
-    """A user set the number of a model's replicas."""
+    """A user set the number of a model's replicas.
+
+    `tenant`, here and in the facts below, is the model's owner when the user asked: a model that
+    belongs to another tenant meanwhile is not changed. Empty in facts of older versions.
+    """
 
     name: str
     replicas: int
     user: str = ""
+    tenant: TenantId = TenantId("")
 
 
 class ModelAutoscaled(Fact, frozen=True, tag="model.autoscaled"):
@@ -47,6 +52,7 @@ class ModelUndeployed(Fact, frozen=True, tag="model.undeployed"):
 
     name: str
     user: str = ""
+    tenant: TenantId = TenantId("")
 
 
 class ModelAliasSet(Fact, frozen=True, tag="model.alias_set"):
@@ -56,6 +62,7 @@ class ModelAliasSet(Fact, frozen=True, tag="model.alias_set"):
     alias: str
     removed: bool = False
     user: str = ""
+    tenant: TenantId = TenantId("")
 
 
 class ModelShareSet(Fact, frozen=True, tag="model.share_set"):
@@ -68,6 +75,7 @@ class ModelShareSet(Fact, frozen=True, tag="model.share_set"):
     guest: str
     removed: bool = False
     user: str = ""
+    tenant: TenantId = TenantId("")
 
 
 class ReplicasScaled(Fact, frozen=True, tag="replicas.scaled"):

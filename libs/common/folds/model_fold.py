@@ -11,7 +11,7 @@ from libs.common import facts as f
 from libs.common import reasons
 from libs.common.change import IGNORED, Change, Stamp
 from libs.common.life import job_life
-from libs.common.model import JobId, NodeId, Replica
+from libs.common.model import JobId, NodeId, Replica, TenantId
 from libs.common.state.cluster import Cancel, Cluster, Job, MemberView, Model, tenant_of
 
 # If a replica was ready for this long before it crashed, the count of crashes starts again at 1.
@@ -35,6 +35,7 @@ def deployed(cluster: Cluster, fact: f.ModelDeployed, stamp: Stamp) -> Change:
             seq=stamp.seq,
             replicas=fact.spec.replicas,
             deployed_ns=stamp.at_ns,
+            served_seq=stamp.seq,
         )
         model.request = fact.request
         cluster.models[fact.name] = model
@@ -46,6 +47,8 @@ def deployed(cluster: Cluster, fact: f.ModelDeployed, stamp: Stamp) -> Change:
         return IGNORED
     tenant_of(cluster, fact.tenant)
     cluster.names_changes += 1
+    if not model.deployed or model.spec.served_name != fact.spec.served_name:
+        model.served_seq = stamp.seq
     model.tenant, model.user, model.spec, model.replicas = (
         fact.tenant,
         fact.user,
@@ -58,8 +61,8 @@ def deployed(cluster: Cluster, fact: f.ModelDeployed, stamp: Stamp) -> Change:
 
 
 def scaled(cluster: Cluster, fact: f.ModelScaled, stamp: Stamp) -> Change:
-    model = cluster.models.get(fact.name)
-    if model is None or not model.deployed or fact.replicas < 0:
+    model = _owned(cluster, fact.name, fact.tenant)
+    if model is None or fact.replicas < 0:
         return IGNORED
     model.replicas = fact.replicas
     return Change((), (), (fact.name,))
@@ -80,8 +83,8 @@ def autoscaled(cluster: Cluster, fact: f.ModelAutoscaled, stamp: Stamp) -> Chang
 
 
 def undeployed(cluster: Cluster, fact: f.ModelUndeployed, stamp: Stamp) -> Change:
-    model = cluster.models.get(fact.name)
-    if model is None or not model.deployed:
+    model = _owned(cluster, fact.name, fact.tenant)
+    if model is None:
         return IGNORED
     model.deployed, model.replicas, model.aliases, model.guests = False, 0, {}, {}
     cluster.names_changes += 1
@@ -89,20 +92,28 @@ def undeployed(cluster: Cluster, fact: f.ModelUndeployed, stamp: Stamp) -> Chang
 
 
 def alias_set(cluster: Cluster, fact: f.ModelAliasSet, stamp: Stamp) -> Change:
-    model = cluster.models.get(fact.name)
+    model = _owned(cluster, fact.name, fact.tenant)
     return _set(cluster, model, key=fact.alias, removed=fact.removed, stamp=stamp, shares=False)
 
 
 def share_set(cluster: Cluster, fact: f.ModelShareSet, stamp: Stamp) -> Change:
-    model = cluster.models.get(fact.name)
+    model = _owned(cluster, fact.name, fact.tenant)
     return _set(cluster, model, key=fact.guest, removed=fact.removed, stamp=stamp, shares=True)
+
+
+def _owned(cluster: Cluster, name: str, tenant: TenantId) -> Model | None:
+    """Return a deployed model unless it belongs to another tenant than the fact was about."""
+    model = cluster.models.get(name)
+    if model is None or not model.deployed or (tenant and tenant != model.tenant):
+        return None
+    return model
 
 
 def _set(
     cluster: Cluster, model: Model | None, key: str, removed: bool, stamp: Stamp, shares: bool
 ) -> Change:
     """Add an alias or a guest of a deployed model, or remove it."""
-    if model is None or not model.deployed:
+    if model is None:
         return IGNORED
     entries = model.guests if shares else model.aliases
     if removed:

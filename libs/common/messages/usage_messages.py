@@ -19,10 +19,14 @@ Name = tuple[str, str, str, str, str, str]
 
 
 class UsageAsk(msgspec.Struct, frozen=True):
-    """gateway -> audit: the use that was recorded from `since_ns` to before `until_ns`."""
+    """gateway -> audit: the use that was recorded from `since_ns` to before `until_ns`.
+
+    Only lines of which `tenant` is the payer or the user; empty: all.
+    """
 
     since_ns: int
     until_ns: int
+    tenant: str = ""
 
 
 class UsageLine(msgspec.Struct):

@@ -136,6 +136,10 @@ HELP: Final = {
     "model_requests_max": "Largest number of open OpenAI requests in one gateway.",
     "model_body_bytes": "Largest body of an OpenAI request.",
     "model_form_bytes": "Largest form of a request to a model; forms are not held in memory.",
+    "model_forms_bytes": (
+        "Bytes of forms that the gateway keeps on disk in all, until it has read which model each "
+        "is for; half of it for one tenant. A temporary directory in memory counts as memory."
+    ),
     "model_answer_bytes": "Largest answer of a model; streams are not limited.",
     "model_output_tokens": (
         "Value of `max_tokens` that counts against a token limit if the request does not set it."

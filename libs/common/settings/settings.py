@@ -73,6 +73,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     model_requests_max: int = 4_096
     model_body_bytes: int = 16 << 20
     model_form_bytes: int = 256 << 20
+    model_forms_bytes: int = 2 << 30
     model_answer_bytes: int = 128 << 20
     model_output_tokens: int = 4_096
     model_suspect_ms: int = 3_000
@@ -264,6 +265,7 @@ FILES: Final[dict[str, tuple[str, ...]]] = {
         *("probe_ms", "model_suspect_ms", "access_flush_ms"),
         *("mps_start_ms", "mps_quit_ms"),
         *("model_requests_max", "model_body_bytes", "model_form_bytes"),
+        "model_forms_bytes",
         *("model_answer_bytes", "model_output_tokens"),
         *("model_wait_ms", "model_waiting_tokens", "model_tenant_waiting_tokens"),
         *("model_room_tokens", "model_room_requests", "model_prefix_bytes"),

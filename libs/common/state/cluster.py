@@ -58,7 +58,7 @@ class Model(msgspec.Struct):
     once: a wave is the replicas below ordinal `wave`. `replicas` is the number that the user set,
     `autoscaled` the one that the scheduler set for generation `scaled_generation`, and `law` are
     its reasons. `aliases` are further names for requests, `guests` the tenants that it is shared
-    with (`*`: all), each with the sequence of its fact.
+    with (`*`: all), each with the sequence of its fact; `served_seq` is that of its served name.
     """
 
     name: str
@@ -82,6 +82,7 @@ class Model(msgspec.Struct):
     law: str = ""
     aliases: dict[str, int] = {}
     guests: dict[str, int] = {}
+    served_seq: int = 0
 
     @property
     def wanted(self) -> int:

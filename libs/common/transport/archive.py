@@ -141,9 +141,12 @@ async def events(bus: Bus, after: str, limit: int, wait_s: float = 0.0) -> Event
     return found
 
 
-async def usage(bus: Bus, since_ns: int, until_ns: int) -> UsageAnswer:
-    """Return what was used and charged in a time. Raises Unavailable."""
-    ask = usage_messages.encode(UsageAsk(since_ns, until_ns))
+async def usage(bus: Bus, since_ns: int, until_ns: int, tenant: str = "") -> UsageAnswer:
+    """Return what was used and charged in a time, by or for this tenant (empty: all tenants).
+
+    Raises Unavailable.
+    """
+    ask = usage_messages.encode(UsageAsk(since_ns, until_ns, tenant))
     answer = await bus.request(subjects.ask_audit("usage"), ask, USAGE_S)
     return usage_messages.decode_answer(answer)
 

@@ -17,8 +17,8 @@ from libs.common.state.cluster import Cluster
 # 6: allocations, arrays, plug-ins, preemption. 7: gangs of more than one size, that grow, service
 # of devices, isolation of nodes. 8: controls of devices. 9: images of jobs: a reader that
 # did not know them has dropped them. 10: dependencies by job, and their number by tenant. 11:
-# claims on devices, what was ignored of nodes. 12: memory pools.
-SNAPSHOT_VERSION: Final = 12
+# claims on devices, what was ignored of nodes. 12: memory pools. 13: names and guests of models.
+SNAPSHOT_VERSION: Final = 13
 
 
 class _Snapshot(msgspec.Struct, frozen=True, array_like=True):

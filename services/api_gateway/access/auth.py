@@ -111,6 +111,12 @@ class Keys:
         self._seq = cluster.keys_seq
 
 
+def bearer(authorization: str) -> str:
+    """Return the key in an Authorization header; empty if it has none."""
+    scheme, _, key = authorization.partition(" ")
+    return key.strip() if scheme.lower() == "bearer" else ""
+
+
 def _host_principal(digest: str, name: str) -> Principal:
     """Return the administrator that a key of the key file stands for."""
     user = _NOT_IN_A_USER.sub("-", name).lstrip("-.@")[:128] or "host"

@@ -148,9 +148,9 @@ async def show_deployment(request: Request, name: str) -> Response:
 async def scale(request: Request, name: str) -> Response:
     """Change the number of replicas."""
     gateway = gateway_without_query(request)
-    model = _deployed(request, name)
-    await gateway.record(model_intents.scaling(await signed_body_of(request), model))
-    return answer(model_shown(gateway.cluster, model))
+    body = await signed_body_of(request)
+    await gateway.record(model_intents.scaling(body, _deployed(request, name)))
+    return answer(model_shown(gateway.cluster, visible_model(request, name)))
 
 
 @router.delete(
@@ -159,9 +159,9 @@ async def scale(request: Request, name: str) -> Response:
 async def undeploy(request: Request, name: str) -> Response:
     """End all replicas. The model's name and history stay known."""
     gateway = gateway_without_query(request)
-    model = _deployed(request, name)
-    await gateway.record(model_intents.undeployment(await signed_body_of(request), model))
-    return answer(model_shown(gateway.cluster, model), 202)
+    body = await signed_body_of(request)
+    await gateway.record(model_intents.undeployment(body, _deployed(request, name)))
+    return answer(model_shown(gateway.cluster, visible_model(request, name)), 202)
 
 
 @router.post(
@@ -183,21 +183,21 @@ async def redeploy(request: Request, name: str) -> Response:
 async def change_aliases(request: Request, name: str) -> Response:
     """Give a model further names for requests, or take them away."""
     gateway = gateway_without_query(request)
-    model = _deployed(request, name)
-    if facts := model_names.aliases(gateway.cluster, model, await signed_body_of(request)):
+    body = await signed_body_of(request)
+    if facts := model_names.aliases(gateway.cluster, _deployed(request, name), body):
         await gateway.record(*facts)
-    return answer(model_shown(gateway.cluster, model))
+    return answer(model_shown(gateway.cluster, visible_model(request, name)))
 
 
 @router.patch("/v1/deployments/{name}/guests", openapi_extra=documented(Query, model_names.FIELDS))
 async def change_guests(request: Request, name: str) -> Response:
     """Share a model with other tenants, or end that: `*` stands for all tenants."""
     gateway = gateway_without_query(request)
-    model, sees_all = _deployed(request, name), roles.sees_all(principal_of(request))
     body = await signed_body_of(request)
-    if facts := model_names.guests(gateway.cluster, model, body, sees_all):
+    sees_all = roles.sees_all(principal_of(request))
+    if facts := model_names.guests(gateway.cluster, _deployed(request, name), body, sees_all):
         await gateway.record(*facts)
-    return answer(model_shown(gateway.cluster, model))
+    return answer(model_shown(gateway.cluster, visible_model(request, name)))
 
 
 @router.get("/v1/deployments/{name}/why", openapi_extra=documented(Query))

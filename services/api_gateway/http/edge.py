@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from libs.common.errors import Refused, Unavailable
 from services.api_gateway.access import roles
+from services.api_gateway.access.auth import bearer
 from services.api_gateway.access.roles import Principal
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http import channels
@@ -119,10 +120,10 @@ class Edge:
             return Problem(400, f"the header {twice} is in the request twice: send it once")
         if route is None and not (path == KEYED or path.startswith(KEYED + "/")):
             return None
-        scheme, _, key = authorization.partition(" ")
         gateway = self.gateway
-        given = key.strip() if scheme.lower() == "bearer" else ""
-        principal, why = gateway.keys.principal(given, gateway.cluster, gateway.clock.wall_ns())
+        principal, why = gateway.keys.principal(
+            bearer(authorization), gateway.cluster, gateway.clock.wall_ns()
+        )
         scope["principal"] = principal
         if principal is None and gateway.caught_up:
             scope["denied"] = why

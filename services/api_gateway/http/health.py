@@ -7,6 +7,8 @@ from starlette.responses import Response
 
 from libs.common import facts, installed
 from libs.common.transport import snapshot
+from services.api_gateway.access import roles
+from services.api_gateway.access.auth import bearer
 from services.api_gateway.http.queries import answer, gateway_of
 
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -30,8 +32,12 @@ async def readyz(request: Request) -> Response:
 
 @router.get("/metrics")
 async def metrics(request: Request) -> Response:
-    """Return metrics in the Prometheus text format."""
-    return Response(gateway_of(request).telemetry.text(), media_type=METRICS_TYPE)
+    """Return metrics in the Prometheus text format; with an operator's key those of keys too."""
+    gateway = gateway_of(request)
+    given = bearer(request.headers.get("authorization", ""))
+    principal, _ = gateway.keys.principal(given, gateway.cluster, gateway.clock.wall_ns())
+    is_operator = principal is not None and roles.sees_all(principal)
+    return Response(gateway.telemetry.text(with_usage=is_operator), media_type=METRICS_TYPE)
 
 
 @router.get("/v1/version")

@@ -48,6 +48,7 @@ async def usage(request: Request) -> Response:
     until_ns = instant_ns(query.until, "until", now_ns) or now_ns + 1
     if until_ns <= since_ns:
         raise Refused(f"until: {query.until!r} is not after since {query.since!r}")
-    found = await archive.usage(gateway.bus, since_ns, until_ns)
-    shown = usage_shown(found, by, roles.eyes(principal_of(request)))
+    eyes = roles.eyes(principal_of(request))
+    found = await archive.usage(gateway.bus, since_ns, until_ns, eyes or "")
+    shown = usage_shown(found, by, eyes)
     return Response(as_csv(shown), media_type=CSV) if query.format == "csv" else answer(shown)

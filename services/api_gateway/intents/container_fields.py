@@ -29,6 +29,7 @@ PATH_CHARS_MAX: Final = 1_024
 MOUNTS_MAX: Final = 32
 CACHES_MAX: Final = 8
 ID_MAX: Final = (1 << 32) - 2
+ID_DIGITS: Final = 10
 SHM_BYTES_MIN: Final = 64 << 10
 # Targets that are the container's own; mounts there would hide what keeps it in.
 OWN: Final = ("/proc", "/sys", "/dev")
@@ -127,8 +128,10 @@ def _check_entrypoint(wish: ContainerSpec) -> None:
 def _check_user(user: str) -> None:
     if not user:
         return
-    numbers = [int(part) for part in user.split(":") if part.isdecimal()]
-    if not USER.fullmatch(user) or any(number > ID_MAX for number in numbers):
+    numbers = [part for part in user.split(":") if part.isdecimal()]
+    if not USER.fullmatch(user) or any(
+        len(part) > ID_DIGITS or int(part) > ID_MAX for part in numbers
+    ):
         raise Refused(
             f"container.user: {user[:64]!r} is not valid: write UID, UID:GID or a name of the "
             "image, for example 1000:1000"

@@ -133,7 +133,7 @@ def scaling(body: object, known: Model) -> ModelScaled:
             f"replicas: {str(replicas)[:64]!r} is not a whole number: give 0 to {REPLICAS_MAX}"
         )
     check_range("replicas", replicas, 0, REPLICAS_MAX)
-    return ModelScaled(name=known.name, replicas=replicas, user=user)
+    return ModelScaled(name=known.name, replicas=replicas, user=user, tenant=known.tenant)
 
 
 def undeployment(body: object, known: Model) -> ModelUndeployed:
@@ -143,6 +143,7 @@ def undeployment(body: object, known: Model) -> ModelUndeployed:
         user=job_intents.take_user(
             job_intents.body_fields({} if body is None else body, ("user",))
         ),
+        tenant=known.tenant,
     )
 
 

@@ -56,7 +56,9 @@ def aliases(cluster: Cluster, model: Model, body: object) -> list[ModelAliasSet]
     _check_present("alias", model, model.aliases, asked.remove)
     _check_count("aliases", model.aliases, asked, ALIASES_MAX)
     return [
-        ModelAliasSet(name=model.name, alias=alias, removed=removed, user=asked.user)
+        ModelAliasSet(
+            name=model.name, alias=alias, removed=removed, user=asked.user, tenant=model.tenant
+        )
         for alias, removed in _changes(model.aliases, asked)
     ]
 
@@ -81,7 +83,9 @@ def guests(cluster: Cluster, model: Model, body: object, sees_all: bool) -> list
     _check_present("tenant", model, model.guests, asked.remove)
     _check_count("tenants", model.guests, asked, GUESTS_MAX)
     return [
-        ModelShareSet(name=model.name, guest=guest, removed=removed, user=asked.user)
+        ModelShareSet(
+            name=model.name, guest=guest, removed=removed, user=asked.user, tenant=model.tenant
+        )
         for guest, removed in _changes(model.guests, asked)
     ]
 

@@ -16,6 +16,7 @@ from services.api_gateway.openai.catalogue import Served
 from services.api_gateway.openai.dispatch import Dispatch
 from services.api_gateway.openai.errors import ApiError
 from services.api_gateway.openai.form_body import FormBody
+from services.api_gateway.openai.form_space import FormSpace
 from services.api_gateway.openai.multipart import boundary_of
 from services.api_gateway.openai.request import RequestFields
 from services.api_gateway.openai.routes import ROUTES
@@ -43,6 +44,7 @@ class OpenAI:
         self.gateway = gateway
         self.settings = gateway.settings
         self.dispatch = Dispatch(gateway)
+        self.forms = FormSpace(self.settings.model_forms_bytes)
         self.open = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -135,6 +137,8 @@ class OpenAI:
             length=length_of(scope),
             bytes_max=self.settings.model_form_bytes,
             within_s=self.settings.model_body_ms / 1_000,
+            space=self.forms,
+            tenant=scope["principal"].tenant,
         )
 
     async def _pass_form(self, scope: Scope, form: FormBody, send: Send, path: str) -> None:

@@ -12,6 +12,7 @@ import msgspec
 
 from services.api_gateway.intents.fields import UNREADABLE
 from services.api_gateway.openai.events import TOKENS_MAX, Usage
+from services.api_gateway.openai.request import fields_of
 from services.api_gateway.openai.routes import COMPLETIONS, EMBEDDINGS
 from services.api_gateway.serving.batching import parts
 
@@ -52,7 +53,7 @@ class Part(NamedTuple):
 def inputs_of(path: str, body: bytes) -> Inputs | None:
     """Return the inputs of a request; None if it cannot be joined with others."""
     name, _ = LISTS[path]
-    fields = _fields.decode(body)
+    fields = fields_of(body)
     text = bytes(fields.pop(name, msgspec.Raw(b"null"))).strip()
     if bytes(fields.get("stream", b"")) == b"true":
         return None

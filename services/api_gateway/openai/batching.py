@@ -16,21 +16,24 @@ from uuid import uuid4
 from starlette.types import Message
 
 from libs.common.batching import Batching
+from libs.common.model import JobId
 from services.api_gateway.access.auth import Principal
-from services.api_gateway.openai import batch_bodies, request
+from services.api_gateway.openai import batch_bodies, queue_errors, request
 from services.api_gateway.openai.batch_bodies import LISTS, Inputs, Part
 from services.api_gateway.openai.call import CLIENT_ERROR, JSON, OK, Answer, Call
 from services.api_gateway.openai.errors import ApiError
 from services.api_gateway.openai.guard import SILENT, Guard
 from services.api_gateway.openai.order_headers import requested_order
+from services.api_gateway.serving.admission import TENANT_REQUESTS, Refused
 from services.api_gateway.serving.batching import Batch, Batches, BatchKey
-from services.api_gateway.serving.fairness import SECOND_NS
+from services.api_gateway.serving.fairness import SECOND_NS, Flow
 
 if TYPE_CHECKING:
     from services.api_gateway.gateway import Gateway
 
 MS_NS: Final = 1_000_000
-# An error with this code may be due to one request of a batch, so all go one by one.
+# An error with this code may be due to one request of a batch, so its requests go one by one, as
+# far as the budget of second tries allows.
 ONE_BY_ONE: Final = "upstream_error"
 
 # Dispatches a call to the end of its answer. Raises ApiError.
@@ -103,20 +106,43 @@ class ModelBatches:
         call, tenant = member.call, member.principal.tenant
         order = requested_order(call.scope["header"], tenant)
         key = BatchKey(tenant, (call.path, order, member.inputs.shared))
+        self._count_waiting(Flow(order[1], tenant))
         self.rules.join(key, member, len(member.inputs.items), self._now_ns())
         patience_s = guard.patience_s
         guard.heard(patience_s + self.gateway.settings.model_wait_ms / 1_000)
         try:
             self._pump()
-            found = await member.part
+            try:
+                found = await member.part
+            finally:
+                self._count_no_longer(tenant)
             guard.heard(patience_s)
             if found is None:
                 call.tokens = 0
                 await self.dispatch(call, member.principal, guard)
             else:
-                await _finish(call, *found)
+                part, replica = found
+                self.gateway.usage.note_part(
+                    member.principal, call.model, JobId(replica), part.usage
+                )
+                await _finish(call, part, replica)
         finally:
             self._left(key, member)
+
+    def _count_waiting(self, flow: Flow) -> None:
+        """Count a request among its tenant's waiting ones. Raises ApiError 429 if too many wait."""
+        queue, now_ns = self.gateway.queues.of(self.name), self._now_ns()
+        waiting = queue.rules.requests_of.get(flow.tenant, 0)
+        if 0 < queue.rules.bounds.tenant_requests <= waiting:
+            refused = Refused(TENANT_REQUESTS, 429, queue.rules.retry_after_s(flow, now_ns))
+            raise queue_errors.refusal(self.name, queue.rules, flow, refused)
+        queue.rules.requests_of[flow.tenant] = waiting + 1
+
+    def _count_no_longer(self, tenant: str) -> None:
+        requests_of = self.gateway.queues.requests_of
+        requests_of[tenant] -= 1
+        if not requests_of[tenant]:
+            del requests_of[tenant]
 
     def _left(self, key: BatchKey, member: Member) -> None:
         """Take out a request that has its answer, or whose client left.
@@ -153,14 +179,23 @@ class ModelBatches:
             for member, part in zip(members, parts or (), strict=False):
                 member.answer((part, client.replica))
         except ApiError as error:
+            alone = [each for each in members if self._may_go_alone(error)]
             for member in members:
-                member.refuse(error)
+                if member not in alone:
+                    member.refuse(error)
+            if alone:
+                await self._one_by_one(alone)
         finally:
             guard.close()
             client.over.set()
             if guard.reason == SILENT:
                 for member in members:
                     member.refuse(_silent(guard))
+
+    def _may_go_alone(self, error: ApiError) -> bool:
+        """Return whether one more request is sent to a replica after the batch failed."""
+        tries = self.gateway.queues.of(self.name).tries
+        return error.code == ONE_BY_ONE and tries.may_retry()
 
     def _over(self, batch: Batch[Member], task: asyncio.Task[None]) -> None:
         """Make room for the next batch."""
@@ -190,16 +225,14 @@ class ModelBatches:
             model=self.name,
             fields=request.read(body),
             body=body,
-            answer_bytes_max=first.call.answer_bytes_max,
+            answer_bytes_max=first.call.answer_bytes_max * len(members),
         )
         for member in members:
             member.call.tokens = None
         self.gateway.telemetry.models.batched(self.name)
         try:
             await self.dispatch(call, first.principal, guard)
-        except ApiError as error:
-            if error.code == ONE_BY_ONE:
-                return None
+        except ApiError:
             if call.tokens == 0:
                 for member in members:
                     member.call.tokens = 0

@@ -22,16 +22,9 @@ async def read_body(
     """Return the whole body; None if the client disconnected. Raises ApiError 413 and 408."""
     if (length_of(scope) or 0) > bytes_max:
         raise _too_large(bytes_max)
-    message = await receive()
-    if (
-        message["type"] == "http.request"
-        and not message.get("more_body")
-        and len(message["body"]) <= bytes_max
-    ):
-        return bytes(message["body"])
     try:
         async with asyncio.timeout(within_s):
-            return await _gathered(message, receive, bytes_max)
+            return await _gathered(await receive(), receive, bytes_max)
     except TimeoutError as error:
         raise ApiError(
             408,
@@ -41,6 +34,10 @@ async def read_body(
 
 
 async def _gathered(message: Message, receive: Receive, bytes_max: int) -> bytes | None:
+    if message["type"] == "http.request" and not message.get("more_body"):
+        if len(message["body"]) > bytes_max:
+            raise _too_large(bytes_max)
+        return bytes(message["body"])
     body = bytearray()
     while message["type"] != "http.disconnect":
         body += message.get("body", b"")

@@ -121,9 +121,7 @@ class Deployed:
         text = model_view.counts(self.cluster(), model) or f"0 of {model.wanted} run"
         looping = model_view.state_of(self.cluster(), model) == model_view.CRASH_LOOPING
         return (
-            f"{text}; they crash repeatedly, the last one with {model.last_crash}"
-            if looping
-            else text
+            f"{text}; they crash repeatedly: `muster models {name}` says how" if looping else text
         )
 
 

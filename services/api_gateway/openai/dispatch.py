@@ -172,7 +172,8 @@ class Dispatch:
         """
         post = partial(self._post, call, headers)
         # A form cannot go to two replicas at once.
-        after_ns = queue.tries.after_ns(asked) if call.form is None else None
+        may_hedge = call.form is None and not call.route.is_stateful
+        after_ns = queue.tries.after_ns(asked) if may_hedge else None
         if after_ns is None:
             await self._try_one(call, guard, queue, asked, partial(post, endpoint))
             return

@@ -16,6 +16,7 @@ from multidict import CIMultiDict
 from starlette.types import Message, Receive
 
 from services.api_gateway.openai.errors import ApiError
+from services.api_gateway.openai.form_space import FormSpace
 from services.api_gateway.openai.multipart import ModelField
 
 HELD_BYTES: Final = 256 << 10
@@ -33,12 +34,15 @@ class FormBody:
         length: int | None,
         bytes_max: int,
         within_s: float,
+        space: FormSpace,
+        tenant: str,
     ) -> None:
         self.receive = receive
         self.content_type = content_type
         self.length = length
         self.bytes_max = bytes_max
         self.within_s = within_s
+        self.space, self.tenant = space, tenant
         self.fault: ApiError | None = None
         self.can_repeat = True
         self._held = SpooledTemporaryFile(max_size=HELD_BYTES)  # noqa: SIM115  `close` closes it
@@ -51,7 +55,8 @@ class FormBody:
     async def model(self) -> str | None:
         """Read up to the field `model` and return it; None if the client disconnected.
 
-        Raises ApiError 400, 408, 413, and 503 if the disk has no room.
+        Raises ApiError 400, 408, 413, 429 if the tenant's forms hold too much, and 503 if all
+        forms do or the disk has no room.
         """
         field = self._field
         if self.length is not None and self.length > self.bytes_max:
@@ -62,7 +67,9 @@ class FormBody:
                     piece = await self._next()
                     if self._left:
                         return None
-                    self._held_bytes += self._held.write(piece)
+                    self.space.take(self.tenant, len(piece))
+                    self._held_bytes += len(piece)
+                    self._held.write(piece)
                     if field.feed(piece):
                         return field.name
         except TimeoutError as error:
@@ -106,6 +113,8 @@ class FormBody:
     def close(self) -> None:
         """Free what is held, and end `watch`: the request is over, whether its body was read."""
         self._held.close()
+        self.space.give_back(self.tenant, self._held_bytes)
+        self._held_bytes = 0
         self._left = True
         self._over.set()
 

@@ -2,13 +2,14 @@
 
 Pure. A tenant's own models come first: their names, then their aliases, then the names that their
 servers know. Then come models that other tenants share with it; of two with the same name the one
-that was shared first. So a tenant that shares a model never takes over a name of another tenant's
-own models. Operators also reach every other model by its name. Tests:
+that had the name and was shared first. So a tenant that shares a model takes over no name of
+another tenant's own models, and by a new alias none of a model that was shared earlier. Operators
+also reach every other model by its name. Tests:
 tests/unit/test_openai_names.py and docs/decisions/0054-aliases-are-names-within-a-tenant.md.
 """
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from libs.common.state.cluster import Cluster, Model
 
@@ -41,10 +42,9 @@ class Names:
         deployed = [model for model in cluster.models.values() if model.deployed]
         self.deployed: Table = {model.name: model.name for model in deployed}
         self.own: dict[str, Table] = {}
-        self.shared: dict[str, Table] = {}
         self._tables: dict[tuple[str, bool], Table] = {}
         self._add_own(deployed)
-        self._add_shared(deployed)
+        self._shared = _shared(deployed)
 
     def _add_own(self, deployed: list[Model]) -> None:
         for model in deployed:
@@ -60,33 +60,36 @@ class Names:
             if model.spec.served_name:
                 self.own[model.tenant].setdefault(model.spec.served_name, model.name)
 
-    def _add_shared(self, deployed: list[Model]) -> None:
-        shares = sorted(
-            (
-                (seq, model.name, guest, model)
-                for model in deployed
-                for guest, seq in _guests(model)
-            ),
-            key=lambda share: share[:3],
-        )
-        for _, _, guest, model in shares:
-            table = self.shared.setdefault(guest, {})
-            for name in names_of(model):
-                table.setdefault(name, model.name)
-
     def table(self, tenant: str, sees_all: bool) -> Table:
         """Return the names that a principal of this tenant may use, with their models."""
         found = self._tables.get((tenant, sees_all))
         if found is None:
             found = dict(self.own.get(tenant, {}))
-            for guest in (tenant, EVERYONE):
-                for name, model in self.shared.get(guest, {}).items():
-                    found.setdefault(name, model)
+            for share in sorted((*self._shared.get(tenant, ()), *self._shared.get(EVERYONE, ()))):
+                found.setdefault(share.name, share.model)
             for name in self.deployed if sees_all else ():
                 found.setdefault(name, name)
             self._tables[tenant, sees_all] = found
         return found
 
 
-def _guests(model: Model) -> list[tuple[str, int]]:
-    return [(guest, seq) for guest, seq in model.guests.items() if guest != model.tenant]
+class _Share(NamedTuple):
+    """One name of a shared model. `seq` is since when a guest could use it."""
+
+    seq: int
+    model: str
+    name: str
+
+
+def _shared(deployed: list[Model]) -> dict[str, list[_Share]]:
+    """Return the names that each guest may use."""
+    found: dict[str, list[_Share]] = {}
+    for model in deployed:
+        since = {model.name: 0, **model.aliases}
+        if model.spec.served_name:
+            since.setdefault(model.spec.served_name, model.served_seq)
+        for guest, shared in model.guests.items():
+            if guest != model.tenant:
+                names = found.setdefault(guest, [])
+                names += [_Share(max(shared, seq), model.name, name) for name, seq in since.items()]
+    return found

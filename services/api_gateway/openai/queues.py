@@ -17,6 +17,7 @@ from libs.common.state.tenant import Tenant
 from services.api_gateway.openai import queue_errors
 from services.api_gateway.openai.call import CLIENT_ERROR, Call
 from services.api_gateway.openai.errors import ApiError, gateway_stopping
+from services.api_gateway.openai.events import Usage
 from services.api_gateway.openai.guard import Guard
 from services.api_gateway.openai.images import NO_IMAGES, images_of
 from services.api_gateway.openai.latencies import Latencies
@@ -211,7 +212,8 @@ class ModelQueue:
         self.rules.end(ticket, now_ns)
         busy_ns = self.gateway.queues.open.end(endpoint, now_ns, request.begun)
         if call is not None:
-            self.gateway.usage.note(call, endpoint, busy_ns)
+            counted = usage or _estimated(request, call)
+            self.gateway.usage.note(call, endpoint, busy_ns, counted)
         self.gateway.reporter.ended(endpoint)
         self.pump()
 
@@ -333,6 +335,13 @@ class ModelQueue:
     def now_ns(self) -> int:
         """Return the time by which the rules decide."""
         return self.gateway.clock.boot_ns()
+
+
+def _estimated(request: Request, call: Call) -> Usage | None:
+    """Return the estimated use of a text stream that did not tell its usage, or broke before."""
+    if not (call.streaming and call.route.bound and request.events):
+        return None
+    return Usage(request.ticket.prompt.tokens, request.events)
 
 
 class Queues:

@@ -128,9 +128,17 @@ def choices_of(fields: RequestFields) -> int:
     return max(1, fields.n or 1) * _prompts(fields)
 
 
+def fields_of(body: bytes) -> dict[str, msgspec.Raw]:
+    """Return all fields of a body. Raises ApiError 400, for example for a name not in UTF-8."""
+    try:
+        return _fields.decode(body)
+    except UNREADABLE as error:
+        raise ApiError(400, f"the request body is not valid JSON: {error}") from error
+
+
 def with_usage(body: bytes) -> bytes:
     """Return the body with stream_options.include_usage; all other fields keep their bytes."""
-    fields = _fields.decode(body)
+    fields = fields_of(body)
     given = fields.get("stream_options", msgspec.Raw(b"null"))
     options = _fields.decode(given) if bytes(given) != b"null" else {}
     options["include_usage"] = msgspec.Raw(b"true")
@@ -141,11 +149,11 @@ def with_usage(body: bytes) -> bytes:
 
 def with_model(body: bytes, name: str) -> bytes:
     """Return the body with another name in `model`; all other fields keep their bytes."""
-    return msgspec.json.encode({**_fields.decode(body), "model": name})
+    return msgspec.json.encode({**fields_of(body), "model": name})
 
 
 def with_bound(body: bytes, tokens: int, field: str = MAX_TOKENS) -> bytes:
     """Return the body with a limit of the answer's tokens, for a request that has none and counts
     against the tenant's limit.
     """
-    return msgspec.json.encode({**_fields.decode(body), field: tokens})
+    return msgspec.json.encode({**fields_of(body), field: tokens})

@@ -20,12 +20,14 @@ class Route(NamedTuple):
 
     `bound` is the field that limits the tokens of an answer; empty if the answer has none that a
     field limits. `takes_form`: the body may be multipart/form-data. `ends` finds the event after
-    which a stream is complete, for streams that do not end with [DONE].
+    which a stream is complete, for streams that do not end with [DONE]. `is_stateful`: the server
+    may store the answer or call tools, so the request never goes to two replicas at once.
     """
 
     bound: str = ""
     takes_form: bool = False
     ends: re.Pattern[bytes] | None = None
+    is_stateful: bool = False
 
     @property
     def counts_on_request(self) -> bool:
@@ -48,7 +50,11 @@ ROUTES: Final[dict[str, Route]] = {
     CHAT: Route(MAX_TOKENS),
     COMPLETIONS: Route(MAX_TOKENS),
     EMBEDDINGS: Route(),
-    RESPONSES: Route("max_output_tokens", ends=_event(r"response\.(completed|incomplete|failed)")),
+    RESPONSES: Route(
+        "max_output_tokens",
+        ends=_event(r"response\.(completed|incomplete|failed)"),
+        is_stateful=True,
+    ),
     "/v1/audio/speech": Route(ends=_event(r"speech\.audio\.done")),
     "/v1/audio/transcriptions": _TRANSCRIBED,
     "/v1/audio/translations": _TRANSCRIBED,

@@ -18,6 +18,7 @@ from libs.common.state.cluster import Endpoint, Job
 from services.api_gateway.access import room
 from services.api_gateway.access.roles import Principal
 from services.api_gateway.openai.call import Call
+from services.api_gateway.openai.events import Usage
 
 if TYPE_CHECKING:
     from services.api_gateway.gateway import Gateway
@@ -32,86 +33,95 @@ ROWS_MAX: Final = 20_000
 
 
 class Row(NamedTuple):
-    """The key of one line of usage: lines with different keys are counted apart."""
+    """The key of one line of usage: lines with different keys are counted apart.
+
+    `owner` is the tenant of the replica's attempt, which pays for it.
+    """
 
     tenant: str
     user: str
     key_id: str
     model: str
     job_id: JobId
+    attempt: int
+    owner: TenantId
 
 
-class Usage:
-    """The use that this gateway has not recorded yet.
+class Counts:
+    """What one line has so far; `share_ns` in hundredths of a GPU times nanoseconds."""
 
-    Each row has requests, input tokens, output tokens, and hundredths of a GPU times nanoseconds.
-    """
+    __slots__ = ("inputs", "outputs", "requests", "share_ns")
+
+    def __init__(self) -> None:
+        self.requests = self.inputs = self.outputs = self.share_ns = 0
+
+
+class Usages:
+    """The use that this gateway has not recorded yet."""
 
     def __init__(self, gateway: "Gateway") -> None:
         self.gateway = gateway
-        self.rows: dict[Row, list[int]] = {}
+        self.rows: dict[Row, Counts] = {}
         self._changed = asyncio.Event()
 
-    def note(self, call: Call, endpoint: Endpoint, busy_ns: int) -> None:
-        """Add a request that ended at a replica, and its part of the replica's time.
+    def note(self, call: Call, endpoint: Endpoint, busy_ns: int, usage: Usage | None) -> None:
+        """Add a request that ended at a replica, its tokens, and its part of the replica's time.
 
-        Requests that were joined into a batch have equal parts of its tokens and time.
+        Requests that were joined into a batch have equal parts of its time. Their tokens are noted
+        by `note_part`, because a batch whose answer cannot be divided answers none of them.
         """
         job = self.gateway.cluster.jobs.get(endpoint.job_id)
         if job is None:
             return
+        share_ns = busy_ns * sum(
+            hold.share for member in job.members.values() for hold in member.gpus
+        )
         principals: list[Principal] = call.scope.get("principals", ())
-        for number, principal in enumerate(principals):
-            self._add(call, job, principal, busy_ns, (number, len(principals)))
+        for principal in principals:
+            self._counts(principal, call.model, job).share_ns += share_ns // len(principals)
         if (alone := call.scope.get("principal")) is not None:
-            self._add(call, job, alone, busy_ns, (0, 1))
+            counts = self._counts(alone, call.model, job)
+            counts.requests += call.status > 0
+            counts.share_ns += share_ns
+            if usage is not None:
+                counts.inputs += usage.inputs
+                counts.outputs += usage.outputs
         if job.cancel is not None:
             self._changed.set()
 
-    def _add(
-        self, call: Call, job: Job, principal: Principal, busy_ns: int, part: tuple[int, int]
+    def note_part(
+        self, principal: Principal, model: str, job_id: JobId, usage: Usage | None
     ) -> None:
-        number, parts = part
-        row = Row(principal.tenant, principal.user, principal.key_id, call.model, job.job_id)
+        """Add a request that got its part of a batch's answer."""
+        job = self.gateway.cluster.jobs.get(job_id)
+        if job is None:
+            return
+        counts = self._counts(principal, model, job)
+        counts.requests += 1
+        if usage is not None:
+            counts.inputs += usage.inputs
+            counts.outputs += usage.outputs
+
+    def _counts(self, principal: Principal, model: str, job: Job) -> Counts:
+        row = Row(
+            tenant=principal.tenant,
+            user=principal.user,
+            key_id=principal.key_id,
+            model=model,
+            job_id=job.job_id,
+            attempt=job.attempt,
+            owner=job.tenant,
+        )
         found = self.rows.get(row)
         if found is None:
             if len(self.rows) >= ROWS_MAX:
                 row = row._replace(user="", key_id="")
-            found = self.rows.setdefault(row, [0, 0, 0, 0])
-        found[0] += call.status > 0
-        if call.usage is not None:
-            found[1] += (call.usage.inputs + number) // parts
-            found[2] += (call.usage.outputs + number) // parts
-        share = sum(hold.share for member in job.members.values() for hold in member.gpus)
-        found[3] += busy_ns * share // parts
+            found = self.rows.setdefault(row, Counts())
+        return found
 
     def wake(self) -> None:
         """Record soon, because a replica was retired."""
         self._changed.set()
-
-    def take(self) -> list[ModelUse]:
-        """Return all rows, and begin again."""
-        rows, self.rows = self.rows, {}
-        cluster = self.gateway.cluster
-        uses = []
-        for row, (requests, inputs, outputs, share_ns) in rows.items():
-            job, model = cluster.jobs.get(row.job_id), cluster.models.get(row.model)
-            use = ModelUse(
-                tenant=TenantId(row.tenant),
-                user=row.user,
-                key_id=row.key_id,
-                owner=model.tenant if model is not None else TenantId(""),
-                model=row.model,
-                job_id=row.job_id,
-                attempt=job.attempt if job is not None else 0,
-                requests=requests,
-                input_tokens=inputs,
-                output_tokens=outputs,
-                share_ms=share_ns // MS_NS,
-            )
-            uses.append(use)
-            self.gateway.telemetry.usage.note(use)
-        return uses
 
     async def run(self) -> None:
         """Record for ever."""
@@ -128,12 +138,35 @@ class Usage:
                 await self.flush()
 
     async def flush(self) -> None:
-        """Record all rows; while the log has no room they wait."""
+        """Record all rows. While the log has no room, or too much waits for it, they wait."""
         if not self.rows or self.gateway.fill >= room.RECORDS:
             return
-        uses, stored = self.take(), []
-        for begin in range(0, len(uses), USES_MAX):
-            with contextlib.suppress(Refused):  # the writer is ending
-                fact = ModelUsed(uses=tuple(uses[begin : begin + USES_MAX]))
+        rows, self.rows = list(self.rows.items()), {}
+        stored = []
+        for begin in range(0, len(rows), USES_MAX):
+            part = rows[begin : begin + USES_MAX]
+            fact = ModelUsed(uses=tuple(_use(row, counts) for row, counts in part))
+            try:
                 stored.append(self.gateway.writer.put((fact,)))
+            except Refused:
+                self.rows.update(part)
+                continue
+            for use in fact.uses:
+                self.gateway.telemetry.usage.note(use)
         await asyncio.gather(*stored)
+
+
+def _use(row: Row, counts: Counts) -> ModelUse:
+    return ModelUse(
+        tenant=TenantId(row.tenant),
+        user=row.user,
+        key_id=row.key_id,
+        owner=row.owner,
+        model=row.model,
+        job_id=row.job_id,
+        attempt=row.attempt,
+        requests=counts.requests,
+        input_tokens=counts.inputs,
+        output_tokens=counts.outputs,
+        share_ms=counts.share_ns // MS_NS,
+    )

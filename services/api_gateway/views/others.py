@@ -9,7 +9,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from libs.common import facts as f
-from libs.common.facts import AnyFact, Unknown
+from libs.common.facts import AnyFact, ChargeLine, Unknown
 from libs.common.model import JobId
 from libs.common.state.cluster import Cluster, Job
 from services.api_gateway.access import roles
@@ -37,7 +37,15 @@ def seen_by(principal: Principal, cluster: Cluster, fact: AnyFact | Unknown) -> 
         return replace(
             fact, jobs=tuple(ref for ref in fact.jobs if _sees(principal, cluster, ref.job_id))
         )
+    if isinstance(fact, f.UsageCharged):
+        return replace(fact, lines=tuple(_line_for(principal, line) for line in fact.lines))
     return fact
+
+
+def _line_for(principal: Principal, line: ChargeLine) -> ChargeLine:
+    """Return a line of a charge: of another tenant's keys, its owner sees the tenant alone."""
+    is_own = roles.sees(principal, line.tenant)
+    return line if is_own else replace(line, user="", key_id="")
 
 
 def preempted_by(cluster: Cluster, job: Job) -> str:

@@ -25,9 +25,10 @@ LINES_MAX: Final = 3_000
 
 
 class Bill:
-    """The bill of one time."""
+    """The bill of one time: of all tenants, or of what one tenant pays or uses."""
 
-    def __init__(self) -> None:
+    def __init__(self, tenant: str = "") -> None:
+        self.tenant = tenant
         self.lines: dict[Name, UsageLine] = {}
         self.charged: dict[str, int] = {}
 
@@ -70,7 +71,11 @@ class Bill:
 
     def answer(self, seq: int) -> UsageAnswer:
         """Return the lines in order. If they are too many for an answer, some are merged."""
-        lines = list(self.lines.values())
+        lines = [
+            line
+            for line in self.lines.values()
+            if not self.tenant or self.tenant in (line.payer, line.tenant)
+        ]
         for blank in (_without_key, _without_user):
             if len(lines) > LINES_MAX:
                 lines = merged(lines, blank)
