@@ -14,13 +14,16 @@ from typing import Any
 
 import msgspec
 import pytest
-from nacl.public import PrivateKey, SealedBox
+from nacl.public import PrivateKey, PublicKey, SealedBox
 
 from libs.common import subjects
-from libs.common.errors import Unavailable
+from libs.common.errors import Refused, Unavailable
+from libs.common.messages import StartOrder
 from libs.common.messages.secret_messages import REGISTRY, SecretAnswer, SecretAsk
-from libs.common.model import JobId
+from libs.common.model import JobId, JobSpec, NodeId
+from libs.common.transport.bus_memory import MemoryBus
 from libs.embedded.identity import vault_key_file
+from services.node_agent.jobs.secret_values import registry_credentials
 from tests.chaos.cluster import running
 from tests.integration.gateway_world import World, gateway_world
 
@@ -211,3 +214,36 @@ async def test_a_pull_is_given_the_credentials_of_its_registry_alone(tmp_path: P
         assert await asked(world, "n1", job) == {"A": PLANTED}
         assert await asked(world, "n2", other, registry=True) == {}
         assert "is not on node n2" in await asked(world, "n2", job, registry=True)
+
+
+async def test_credentials_that_cannot_be_read_are_a_refusal_and_do_not_end_the_agent() -> None:
+    bus, values = MemoryBus(), {REGISTRY: "plain text"}
+
+    async def answer(subject: str, data: bytes) -> bytes:
+        key = PublicKey(msgspec.msgpack.decode(data, type=SecretAsk).public_key)
+        sealed = SealedBox(key).encrypt(msgspec.msgpack.encode(values))
+        return msgspec.msgpack.encode(SecretAnswer(sealed))
+
+    await bus.subscribe(subjects.ask_secrets("n1"), answer)
+    order = start_order(image="reg.example:5000/x", registry=True)
+    with pytest.raises(Refused, match=r"secret registry\.reg\.example_5000 has no user name"):
+        await registry_credentials(order, NodeId("n1"), bus)
+    values[REGISTRY] = '{"username": "ann", "password": "p"}'
+    assert await registry_credentials(order, NodeId("n1"), bus)
+
+
+def start_order(image: str, registry: bool) -> StartOrder:
+    return StartOrder(
+        job_id=JobId("j"),
+        attempt=1,
+        incarnation=1,
+        seq=1,
+        rank=0,
+        gpus=(),
+        spec=JobSpec(command=("true",), image=image),
+        tenant="default",
+        user="ada",
+        peers=(),
+        port=0,
+        registry=registry,
+    )

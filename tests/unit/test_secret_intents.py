@@ -36,6 +36,20 @@ def test_a_value_that_cannot_be_kept_is_refused_without_being_quoted(value: obje
     assert "hunter2" not in str(refused.value) and len(str(refused.value)) < 200
 
 
+def test_a_secret_for_a_registry_is_a_user_name_and_a_password() -> None:
+    login = '{"username": "ann", "password": "hunter2"}'
+    made = setting(
+        body={"value": login}, cluster=Cluster(), tenant=T, name="registry.r.example", user="ada"
+    )
+    assert made[1] == login
+    for value in ("hunter2", '{"username": "hunter2"}', '{"username": 5, "password": "hunter2"}'):
+        with pytest.raises(Refused, match="muster secret set --registry") as refused:
+            setting(
+                body={"value": value}, cluster=Cluster(), tenant=T, name="registry.r", user="ada"
+            )
+        assert "hunter2" not in str(refused.value)
+
+
 @pytest.mark.parametrize("name", ["", "-a", "a/b", "a b", "x" * 64])
 def test_a_name_that_is_no_name_is_refused(name: str) -> None:
     with pytest.raises(Refused):

@@ -8,9 +8,11 @@ from typing import Final
 
 import msgspec
 
+from libs.common.container_spec import REGISTRY_PREFIX
 from libs.common.errors import Refused
 from libs.common.facts import SecretRemoved, SecretSet
 from libs.common.folds.secret_fold import secret_key
+from libs.common.messages.secret_messages import RegistryLogin
 from libs.common.model import TenantId
 from libs.common.state.cluster import Cluster
 from services.api_gateway.intents import job_intents
@@ -56,6 +58,7 @@ def setting(
             f"value: the secret has {len(value.encode())} bytes: give at most {VALUE_BYTES_MAX}, "
             "and keep larger data in a file"
         )
+    _check_login(name, value)
     known = cluster.secrets.get(secret_key(tenant, name))
     if (
         known is None
@@ -68,6 +71,20 @@ def setting(
     return SecretSet(
         tenant=TenantId(tenant), name=name, version=known.version + 1 if known else 1, user=user
     ), value
+
+
+def _check_login(name: str, value: str) -> None:
+    """Check the value of a secret for a registry: agents decode it. Raises Refused."""
+    if not name.startswith(REGISTRY_PREFIX):
+        return
+    try:
+        msgspec.json.decode(value, type=RegistryLogin)
+    except msgspec.DecodeError:
+        raise Refused(
+            f"value: secret {name} is for a registry, and its value is not a user name and a "
+            'password: give JSON such as {"username": "ann", "password": "..."}, or use '
+            "`muster secret set --registry HOST --username NAME`"
+        ) from None
 
 
 def removal(cluster: Cluster, tenant: str, name: str, user: str) -> SecretRemoved:

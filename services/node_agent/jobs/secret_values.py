@@ -9,7 +9,7 @@ from nacl.exceptions import CryptoError
 from nacl.public import PrivateKey, SealedBox
 
 from libs.common import subjects
-from libs.common.container_spec import registry_of
+from libs.common.container_spec import registry_of, registry_secret
 from libs.common.errors import Refused
 from libs.common.messages import StartOrder
 from libs.common.messages.secret_messages import (
@@ -39,7 +39,15 @@ async def registry_credentials(order: StartOrder, node_id: NodeId, bus: Bus) -> 
     found = (await _asked(order, node_id, bus, registry=True)).get(REGISTRY)
     if found is None:
         return ""
-    login = msgspec.json.decode(found, type=RegistryLogin)
+    try:
+        login = msgspec.json.decode(found, type=RegistryLogin)
+    except msgspec.DecodeError as error:
+        host = registry_of(order.spec.image)
+        raise Refused(
+            f"cannot get the credentials for its registry: secret {registry_secret(host)} has no "
+            f"user name and password: set it with `muster secret set --registry {host} --username "
+            "NAME`"
+        ) from error
     return credentials_of(registry_of(order.spec.image), login.username, login.password)
 
 
