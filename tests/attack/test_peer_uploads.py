@@ -5,10 +5,11 @@ import time
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from libs.common.life import job_life
 from libs.common.messages.file_messages import MISSING, OUTSIDE, PART_BYTES, FilePart
-from libs.common.messages.link_messages import LinkAsk, SumAsk
+from libs.common.messages.link_messages import LinkAsk, LinkGranted, SumAsk
 from libs.common.model import JobId, NodeId
 from libs.common.transport.uploads import UploadAsk
 from libs.job.transport.transports import TcpTransport
@@ -143,3 +144,24 @@ async def test_a_node_that_lies_is_avoided_and_the_job_gets_the_right_bytes(
         assert await nodes["b"].archive() == DATA
         assert nodes.store.firsts == before + 1
         assert [path.name for path in nodes["b"].cache.folder.iterdir()] == [f"red.{SHA}"]
+
+
+@pytest.mark.parametrize(
+    "granted",
+    [
+        LinkGranted(address="10.0.0.1:²", token=b"t"),
+        LinkGranted(address="a..b:80", token=b"t"),
+        LinkGranted(token=b"t" * (64 << 10)),
+    ],
+)
+async def test_a_node_that_grants_nonsense_is_avoided_and_ends_no_agent(
+    tmp_path: Path, granted: LinkGranted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with nodes_at(tmp_path, "a", "b", answer_s=0.5) as nodes:
+        await with_source(nodes)
+        links = nodes["a"].links
+        answer = replace(granted, address=granted.address or links.address)
+        monkeypatch.setattr(links, "grant", lambda ask: answer)
+        nodes.place("j1", "b")
+        assert await nodes["b"].archive() == DATA
+        assert nodes["b"].uploads.avoided.nodes(SHA, time.monotonic()) == ("a",)

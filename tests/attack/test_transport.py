@@ -108,6 +108,26 @@ def test_a_proof_is_worth_nothing_in_the_other_role_or_another_handshake() -> No
 
 
 @pytest.mark.parametrize(
+    "address",
+    [
+        "10.0.0.1:²",
+        "127.0.0.1:٤٤٣",
+        "127.0.0.1:0",
+        "127.0.0.1:65536",
+        "127.0.0.1:" + "9" * 5_000,
+        "a..b:80",
+        "a" * 300 + ":80",
+        "\udcff:80",
+        ":80",
+        "80",
+    ],
+)
+def test_an_address_that_a_peer_made_up_is_an_error_of_the_link(address: str) -> None:
+    error = cause_of(lambda: side("victim").connect(address, within_s=5))
+    assert error.cause is Cause.ADDRESS
+
+
+@pytest.mark.parametrize(
     "data",
     [
         b"GET / HTTP/1.1\r\n\r\n",

@@ -13,7 +13,7 @@ from services.node_agent.peers.kept_roster import FILE, RosterFile
 from services.node_agent.peers.peer_budget import HEARD_PER_NODE
 from services.node_agent.peers.peer_messages import NONCE_BYTES, PeerAsk
 from services.node_agent.peers.peers import Kept
-from services.node_agent.peers.peers_udp import UdpChannel, open_channel
+from services.node_agent.peers.peers_udp import UdpChannel, open_channel, place
 from tests.integration.peers_world import HOST, LEASE_MS, fleet
 
 WAIT_S = 10.0
@@ -89,3 +89,9 @@ async def test_a_port_that_is_taken_is_given_up_and_a_foreign_address_is_refused
     second.close()
     with pytest.raises(OSError):
         await open_channel("192.0.2.1", "")
+
+
+def test_a_place_is_a_host_and_a_port_in_ascii_digits() -> None:
+    assert place("10.0.0.1:80") == ("10.0.0.1", 80)
+    for wrong in ("10.0.0.1:0", "10.0.0.1:65536", "10.0.0.1:²", "h:" + "9" * 5_000, ":80", "h"):
+        assert place(wrong) is None

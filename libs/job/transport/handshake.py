@@ -71,7 +71,12 @@ class Conversation:
         self.by_s = by_s
 
     def send(self, data: bytes) -> None:
-        """Send one message. Raises WireFault."""
+        """Send one message. Raises WireFault.
+
+        A message may be too long because of a token that the peer made.
+        """
+        if len(data) > MESSAGE_BYTES_MAX:
+            raise WireFault(Cause.REFUSED, _too_long(len(data)))
         self._limit()
         try:
             self.stream.sendall(_LENGTH.pack(len(data)) + data)
@@ -82,8 +87,7 @@ class Conversation:
         """Return one message. Raises WireFault."""
         (length,) = _LENGTH.unpack(self._exactly(_LENGTH.size))
         if length > MESSAGE_BYTES_MAX:
-            most = f"the most are {MESSAGE_BYTES_MAX}"
-            raise WireFault(Cause.CORRUPT, f"a handshake message of {length} bytes: {most}")
+            raise WireFault(Cause.CORRUPT, _too_long(length))
         return self._exactly(length)
 
     def _exactly(self, count: int) -> bytes:
@@ -104,6 +108,10 @@ class Conversation:
         if left_s <= 0:
             raise WireFault(Cause.STALLED, "the handshake was not finished in time")
         self.stream.settimeout(left_s)
+
+
+def _too_long(length: int) -> str:
+    return f"a handshake message of {length} bytes: the most are {MESSAGE_BYTES_MAX}"
 
 
 def _fault(error: OSError) -> WireFault:

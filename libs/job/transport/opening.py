@@ -4,6 +4,7 @@ Every connection begins with the handshake of `handshake.py`; a link's later con
 with the same session. Tests: tests/contract/test_transport.py, tests/attack/test_transport.py.
 """
 
+import re
 import secrets
 import socket
 import time
@@ -20,7 +21,11 @@ from libs.job.transport.tcp import TcpCarrier
 from libs.job.transport.traffic import Agreed, Carrier, Options
 
 # Causes that do not pass by waiting.
-FINAL: Final = (Cause.REFUSED, Cause.NO_RDMA, Cause.REGION)
+FINAL: Final = (Cause.REFUSED, Cause.NO_RDMA, Cause.REGION, Cause.ADDRESS)
+# A peer may name an address, so digits are those of ASCII.
+PORT: Final = re.compile(r"[0-9]{1,5}")
+PORT_MAX: Final = 65_535
+ADDRESS_SHOWN: Final = 100
 DIAL_AGAIN_S: Final = 0.05
 
 
@@ -62,10 +67,15 @@ class Opening:
 
 
 def host_and_port(address: str) -> tuple[str, int]:
-    """Return the parts of `host:port` or `[v6]:port`. Raises LinkError."""
+    """Return the parts of `host:port` or `[v6]:port`, port 1 to 65535. Raises LinkError."""
     host, _, port = address.rpartition(":")
-    if not host or not port.isdigit():
-        raise LinkError(Cause.ADDRESS, address, f"{address!r} is not of the form host:port")
+    if not host or not PORT.fullmatch(port) or not 0 < int(port) <= PORT_MAX:
+        raise LinkError(
+            Cause.ADDRESS,
+            address[:ADDRESS_SHOWN],
+            f"{address[:ADDRESS_SHOWN]!r} is not of the form host:port, with a port from 1 to "
+            f"{PORT_MAX}",
+        )
     return host.strip("[]"), int(port)
 
 
@@ -130,6 +140,8 @@ def _handshake(
         stream = socket.create_connection(
             host_and_port(address), timeout=max(0.001, by_s - time.monotonic())
         )
+    except ValueError as error:  # of names that no host has, such as a..b
+        raise WireFault(Cause.ADDRESS, f"{address!r} names no host: {error}") from error
     except OSError as error:
         why = error.strerror or error
         raise WireFault(Cause.BROKEN, f"no connection to {address}: {why}") from error

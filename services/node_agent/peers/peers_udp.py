@@ -6,6 +6,7 @@ The port of the agent's last life is tried first, so that the rosters of others 
 import asyncio
 import contextlib
 import ctypes
+import re
 import socket
 import struct
 from collections.abc import Callable, Sequence
@@ -100,4 +101,5 @@ async def _open(host: str, port: int) -> UdpChannel:
 def place(address: str) -> tuple[str, int] | None:
     """Return (ip, port) of "ip:port"; None if it is not valid."""
     host, _, port = address.rpartition(":")
-    return (host, int(port)) if host and port.isdecimal() and 0 < int(port) < 1 << 16 else None
+    is_port = re.fullmatch("[0-9]{1,5}", port) and 0 < int(port) < 1 << 16
+    return (host, int(port)) if host and is_port else None
