@@ -23,7 +23,7 @@ FILES = {
     GpuId("G0"): ("/dev/dri/card0", "/dev/dri/renderD128"),
     GpuId("G1"): ("/dev/dri/renderD129",),
 }
-IMAGE = Image(entrypoint=("own",), command=("default",), user="1000")
+IMAGE = Image(id="sha256:1", entrypoint=("own",), command=("default",), user="1000")
 HOST = Host(init="/x/init", files=FILES, cdi=False, processes_max=100, user="0:0")
 
 
@@ -64,7 +64,7 @@ def test_command_replaces_the_entry_point_and_runs_as_the_jobs_user() -> None:
         image=IMAGE,
     )
     assert (body["Image"], body["Entrypoint"], body["Cmd"]) == (
-        "i:1",
+        "sha256:1",
         [INIT, TETHER, "python", "t.py"],
         [],
     )

@@ -18,6 +18,8 @@ from services.node_agent.runtimes.faults import NoContainer
 INIT: Final = "/.muster-init"
 TETHER: Final = "/.muster-tether"
 LABEL: Final = "muster.job_dir"
+# The image's name, for people: the container names the image by its id.
+IMAGE_LABEL: Final = "muster.image"
 CACHES_LABEL: Final = "muster.caches"
 # The variable of the job's environment that names its NVIDIA devices.
 NVIDIA_NAMES: Final = "CUDA_VISIBLE_DEVICES"
@@ -50,7 +52,9 @@ class Made(msgspec.Struct, frozen=True):
 class Image(msgspec.Struct, frozen=True):
     """An image of the engine: its id, and what it says about its containers.
 
-    `digest` is the one under which a registry has it; the id, if no registry has it.
+    `digest` is the one under which a registry has it; the id, if no registry has it. `names` are
+    the repositories with a tag or digest under which the engine has it, `tags` those with a tag.
+    `is_local`: the image was made on this machine, and no registry has it.
     """
 
     id: str = ""
@@ -59,11 +63,9 @@ class Image(msgspec.Struct, frozen=True):
     command: tuple[str, ...] = ()
     user: str = ""
     size_bytes: int = 0
-
-    @property
-    def is_local(self) -> bool:
-        """True if the image was made on this machine: no registry has it."""
-        return self.digest == self.id
+    names: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    is_local: bool = False
 
 
 class Host(msgspec.Struct, frozen=True):
@@ -102,7 +104,8 @@ def body_of(
         else env.get(NVIDIA_NAMES, "") or NO_DEVICES,
     }
     return {
-        "Image": spec.image,
+        # By its id: a tag may have moved since the image was checked.
+        "Image": image.id,
         "Entrypoint": [INIT, TETHER, *words_of(spec, argv, image)],
         "Cmd": [],
         "Env": [f"{name}={value}" for name, value in seen.items()],

@@ -292,7 +292,7 @@ class Containers:
             host=self._host(held, nodes),
             image=image,
         )
-        body["Labels"] = {c.LABEL: job_dir}
+        body["Labels"] = {c.LABEL: job_dir, c.IMAGE_LABEL: spec.image}
         if lent.caches:
             body["Labels"][c.CACHES_LABEL] = "\n".join(lent.caches)
         inside = spec.container.workdir if spec.container is not None else ""

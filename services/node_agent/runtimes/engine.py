@@ -6,7 +6,7 @@ runner.py creates the containers, under a supervisor. Tests: tests/integration/t
 import asyncio
 import base64
 import os
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
 import aiohttp
@@ -31,6 +31,7 @@ LINE_BYTES_MAX: Final = 64 << 10
 # How often a pull checks whether the job is still wanted.
 WANTED_LOOK_S: Final = 0.5
 DETAIL_CHARS: Final = 400
+NO_NAME: Final = "<none>"
 
 
 class _Listed(msgspec.Struct, frozen=True):
@@ -47,6 +48,7 @@ class _Config(msgspec.Struct, frozen=True):
 class _Inspected(msgspec.Struct, frozen=True):
     id: str = msgspec.field(name="Id")
     digests: list[str] | None = msgspec.field(name="RepoDigests", default=None)
+    tags: list[str] | None = msgspec.field(name="RepoTags", default=None)
     size_bytes: int = msgspec.field(name="Size", default=0)
     config: _Config | None = msgspec.field(name="Config", default=None)
 
@@ -116,13 +118,17 @@ class Engine:
     async def remove_image(self, image_id: str, names: Iterable[str]) -> bool:
         """Remove an image that has these names; return whether it is gone.
 
-        An image with another name or with a container stays. Raises Unavailable.
+        An image with another tag or with a container stays: an operator may have named it. Raises
+        Unavailable.
         """
         async with self._session() as session:
             for name in names:
                 found = await self.image(name)
                 if found is not None and found.id == image_id:
                     await self._ask(session, "DELETE", f"/images/{name}", REMOVE_S)
+            found = await self.image(image_id)
+            if found is None or found.tags:
+                return found is None
             status, _ = await self._ask(session, "DELETE", f"/images/{image_id}", REMOVE_S)
         return status in (OK, NOT_FOUND)
 
@@ -206,7 +212,9 @@ async def _follow(content: aiohttp.StreamReader, progress: Progress) -> None:
 
 
 def _image_of(found: _Inspected, name: str) -> Image:
-    digests = [each.rpartition("@")[2] for each in found.digests or ()]
+    names = _named(found.digests)
+    digests = [each.rpartition("@")[2] for each in names]
+    tags = _named(found.tags)
     named = name.rpartition("@")[2]
     digest = named if named in digests else next(iter(digests), found.id)
     config = found.config or _Config()
@@ -217,7 +225,15 @@ def _image_of(found: _Inspected, name: str) -> Image:
         command=tuple(config.command or ()),
         user=config.user,
         size_bytes=found.size_bytes,
+        names=(*tags, *names),
+        tags=tags,
+        is_local=not names,
     )
+
+
+def _named(names: Sequence[str] | None) -> tuple[str, ...]:
+    """Return what the engine lists without its word for a name that is missing."""
+    return tuple(each for each in names or () if not each.startswith(NO_NAME))
 
 
 def credentials_of(host: str, user: str, password: str) -> str:
