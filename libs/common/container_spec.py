@@ -23,6 +23,9 @@ CACHES_AT: Final = "/cache"
 
 # Where engines look for an image whose name has no registry, under each of its names.
 DEFAULT_REGISTRY: Final = "docker.io"
+DEFAULT_ALIAS: Final = "index.docker.io"
+# Where that registry has the images whose names have one part.
+OFFICIAL: Final = "library"
 REGISTRY_PREFIX: Final = "registry."
 
 
@@ -72,6 +75,17 @@ def registry_of(image: str) -> str:
     first, slash, _ = image.partition("/")
     named = slash and ("." in first or ":" in first or first == "localhost")
     return first if named else DEFAULT_REGISTRY
+
+
+def repository_of(image: str) -> str:
+    """Return the repository of an image with its registry: `docker.io/library/busybox`."""
+    path, slash, last = image.partition("@")[0].rpartition("/")
+    path = f"{path}{slash}{last.partition(':')[0]}"
+    registry = registry_of(path)
+    rest = path.removeprefix(f"{registry}/")
+    if registry in (DEFAULT_REGISTRY, DEFAULT_ALIAS):
+        return f"{DEFAULT_REGISTRY}/{rest if '/' in rest else f'{OFFICIAL}/{rest}'}"
+    return f"{registry}/{rest}"
 
 
 def registry_secret(host: str) -> str:

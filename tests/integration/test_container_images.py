@@ -126,6 +126,8 @@ async def test_the_least_recently_used_images_go_and_no_image_in_use(
     await world.said(f.JobStarted, "long")
     for job, name in (("b", names[1]), ("c", names[2])):
         assert (await outcome(world, job, name))[0] == 0
+    assert images.removing is not None
+    await images.removing
     engine = Engine(ENGINE)
     there = [await engine.image(name) is not None for name in names]
     assert there == [True, False, True]

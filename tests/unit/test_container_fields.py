@@ -10,6 +10,7 @@ from libs.common.container_spec import (
     Scratch,
     registry_of,
     registry_secret,
+    repository_of,
 )
 from libs.common.errors import Refused
 from libs.common.model import JobId, JobSpec, ModelSpec, TenantId
@@ -180,3 +181,17 @@ def test_an_allocation_in_a_container_waits_with_its_own_command() -> None:
 )
 def test_an_image_names_its_registry_as_engines_read_it(image: str, host: str, secret: str) -> None:
     assert (registry_of(image), registry_secret(registry_of(image))) == (host, secret)
+
+
+@pytest.mark.parametrize(
+    ("image", "repository"),
+    [
+        ("busybox", "docker.io/library/busybox"),
+        ("index.docker.io/busybox:1.36", "docker.io/library/busybox"),
+        ("docker.io/team/x@sha256:ab", "docker.io/team/x"),
+        ("r.example:5000/team/x:1@sha256:ab", "r.example:5000/team/x"),
+        ("localhost/x", "localhost/x"),
+    ],
+)
+def test_names_of_one_repository_are_one_name(image: str, repository: str) -> None:
+    assert repository_of(image) == repository

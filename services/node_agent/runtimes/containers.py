@@ -102,7 +102,8 @@ class Containers:
         return "" if INIT.exists() else f"Muster runs no containers on {platform.machine()} yet"
 
     async def close(self) -> None:
-        """Close the connections; containers live on."""
+        """End the work in the background; containers live on."""
+        await self.images.close()
         if self.removing is not None:
             self.removing.cancel()
             await asyncio.gather(self.removing, return_exceptions=True)
