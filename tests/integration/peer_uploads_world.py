@@ -37,6 +37,22 @@ SHA = sha256(DATA).hexdigest()
 BOUND = 64 << 20
 
 
+def start_order(job: str, tenant: str = "red", upload: str = SHA) -> StartOrder:
+    return StartOrder(
+        job_id=JobId(job),
+        attempt=1,
+        incarnation=1,
+        seq=1,
+        rank=0,
+        gpus=(),
+        spec=JobSpec(command=("true",), upload=upload),
+        tenant=tenant,
+        user="ada",
+        peers=(),
+        port=0,
+    )
+
+
 class UploadingNode:
     """One node: its cache below `root`, its links, and its fetches."""
 
@@ -68,22 +84,9 @@ class UploadingNode:
 
     async def archive(self, job: str = "j1", tenant: str = "red", upload: str = SHA) -> bytes:
         """Return the archive of a job that the node is about to start."""
-        spec = JobSpec(command=("true",), upload=upload)
-        order = StartOrder(
-            job_id=JobId(job),
-            attempt=1,
-            incarnation=1,
-            seq=1,
-            rank=0,
-            gpus=(),
-            spec=spec,
-            tenant=tenant,
-            user="ada",
-            peers=(),
-            port=0,
-        )
-        pieces = await self.uploads.pieces(order, lambda: True)
-        return b"".join([data async for data in pieces])
+        order = start_order(job, tenant, upload)
+        async with self.uploads.opened(order, lambda: True) as pieces:
+            return b"".join([data async for data in pieces])
 
     async def start(self, job: str = "j1") -> None:
         """Fetch the archive, and let the log know that the job started here."""

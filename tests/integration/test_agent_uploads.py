@@ -4,6 +4,7 @@ No other job waits for an upload.
 """
 
 import asyncio
+import errno
 import io
 import os
 import tarfile
@@ -16,6 +17,7 @@ import pytest
 from msgspec.structs import replace
 
 from libs.common import facts as f
+from libs.common.errors import Refused
 from libs.common.messages import StartOrder
 from libs.common.model import AttemptRef
 from libs.common.subjects import ask_uploads
@@ -101,7 +103,7 @@ async def test_upload_of_a_refused_job_is_deleted(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", ["other bytes", "cut off", "too large", "no archive", "hostile", "not kept"]
+    "wrong", ["other bytes", "cut off", "too large", "no archive", "hostile", "not kept", "no disk"]
 )
 async def test_an_upload_that_is_not_what_it_should_be_is_one_refusal_and_leaves_nothing(
     world: World, gateway: Gateway, wrong: str
@@ -118,6 +120,9 @@ async def test_an_upload_that_is_not_what_it_should_be_is_one_refusal_and_leaves
         gateway.data = named = os.urandom(3 * PIECE)
     if wrong == "hostile":
         gateway.data = named = archive(**{"../../../hello": b"x"})
+    if wrong == "no disk":
+        assert isinstance(world.agent.jobs, JobDirectories)
+        world.agent.jobs.unpacking.state_dir = Path("/proc")
     if wrong == "not kept":
         gateway.refused = "its upload is not kept any more"
     await start(world, "j1", "true", sha256(named).hexdigest())
@@ -127,6 +132,7 @@ async def test_an_upload_that_is_not_what_it_should_be_is_one_refusal_and_leaves
         "no archive": "broken",
         "hostile": "leads out",
         "not kept": "not kept any more",
+        "no disk": "cannot be kept on this node",
     }
     assert (
         expected.get(wrong, "another SHA-256") in refusal.reason
@@ -181,6 +187,17 @@ async def test_an_agent_that_dies_while_it_unpacks_leaves_nothing_that_stays(
     assert not job_dir(world, "j1").exists()
     await start(world, "j2", "cat hello", sha256(DATA).hexdigest())
     assert (await world.said(f.JobFinished, "j2")).exit_code == 0
+
+
+async def test_an_archive_that_cannot_be_read_is_a_refusal(world: World) -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        yield DATA
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    ref = AttemptRef(world.order("j1", "").job_id, 1)
+    with pytest.raises(Refused, match="cannot be kept on this node: Input/output error"):
+        await world.agent.jobs.unpack(ref, sha256(DATA).hexdigest(), pieces(), lambda: True)
+    assert not job_dir(world, "j1").exists()
 
 
 async def test_an_upload_of_an_attempt_that_was_started_before_is_not_unpacked_again(

@@ -17,7 +17,7 @@ from services.api_gateway.agents import upload_sources
 from services.node_agent.links import grants
 from services.node_agent.uploads import fetching
 from services.node_agent.uploads.cache import UploadCache
-from tests.integration.peer_uploads_world import BOUND, DATA, SHA, Nodes, nodes_at
+from tests.integration.peer_uploads_world import BOUND, DATA, SHA, Nodes, nodes_at, start_order
 
 
 def sessions(nodes: Nodes) -> int:
@@ -158,6 +158,31 @@ async def test_a_wrong_archive_of_a_gateway_is_refused_and_not_kept(tmp_path: Pa
         with pytest.raises(Refused, match="another SHA-256"):
             await nodes["a"].archive()
         assert list(nodes["a"].cache.folder.iterdir()) == []
+
+
+async def test_jobs_that_hold_an_archive_at_once_are_bounded(tmp_path: Path) -> None:
+    count = fetching.STARTS_MAX + 3
+    go, open_now, most = asyncio.Event(), 0, 0
+    async with nodes_at(tmp_path, "a") as nodes:
+
+        async def start(number: int) -> None:
+            nonlocal open_now, most
+            data = DATA + bytes([number])
+            sha = sha256(data).hexdigest()
+            nodes.store.archives["red", sha] = data
+            nodes.place(f"j{number}", "a", upload=sha)
+            order = start_order(f"j{number}", upload=sha)
+            async with nodes["a"].uploads.opened(order, lambda: True) as pieces:
+                open_now += 1
+                most = max(most, open_now)
+                if open_now == fetching.STARTS_MAX:
+                    asyncio.get_running_loop().call_later(0.2, go.set)
+                await go.wait()
+                assert b"".join([piece async for piece in pieces]) == data
+                open_now -= 1
+
+        await asyncio.gather(*(start(number) for number in range(count)))
+    assert most == fetching.STARTS_MAX
 
 
 async def test_an_archive_over_the_bound_of_a_node_is_refused(tmp_path: Path) -> None:

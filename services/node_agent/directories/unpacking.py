@@ -45,16 +45,22 @@ class Unpacking:
     ) -> str:
         """Unpack an upload and return the directory.
 
-        Raises Refused, also if the job is not wanted any more: a stopped job never starts.
+        Raises Refused, also if the disk is full or if the job is not wanted any more: a stopped job
+        never starts.
         """
 
         def go_on() -> bool:
             return not self.closed and wanted()
 
-        async with self.places:
-            with tempfile.TemporaryFile(dir=self.state_dir) as archive:
-                await self._take(archive, sha256, pieces, go_on)
-                await self._run(_unpack, archive, job_dir / FILES, self.bounds.files, go_on)
+        try:
+            async with self.places:
+                with tempfile.TemporaryFile(dir=self.state_dir) as archive:
+                    await self._take(archive, sha256, pieces, go_on)
+                    await self._run(_unpack, archive, job_dir / FILES, self.bounds.files, go_on)
+        except OSError as error:
+            raise Refused(
+                f"its upload cannot be kept on this node: {error.strerror or error}"
+            ) from error
         if not wanted():
             raise Refused("it was stopped before it started")
         return str(job_dir / FILES)
@@ -85,12 +91,7 @@ class Unpacking:
             )
 
     async def _run(self, work: Callable[..., None], *arguments: object) -> None:
-        try:
-            await asyncio.get_running_loop().run_in_executor(self.threads, work, *arguments)
-        except OSError as error:
-            raise Refused(
-                f"its upload cannot be kept on this node: {error.strerror or error}"
-            ) from error
+        await asyncio.get_running_loop().run_in_executor(self.threads, work, *arguments)
 
 
 def _unpack(archive: BufferedRandom, folder: Path, files_max: int, go_on: Wanted) -> None:

@@ -2,7 +2,8 @@
 what failed.
 """
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import NamedTuple
 
@@ -11,9 +12,10 @@ from msgspec.structs import replace
 from libs.common import reasons
 from libs.common.errors import Refused
 from libs.common.messages import StartOrder
-from libs.common.model import Gpu, NodeId, attempt_key
+from libs.common.model import AttemptRef, Gpu, NodeId, attempt_key
 from libs.common.transport.bus import Bus
 from services.node_agent.core import observations as o
+from services.node_agent.core.state import key_of
 from services.node_agent.devices.instances import Instances
 from services.node_agent.directories.protocol import (
     AlreadyStarted,
@@ -101,10 +103,7 @@ async def _ready(
         bus=ground.bus,
     )
     if order.spec.upload:
-        pieces = await _archive(ground, order, wanted)
-        launch = replace(
-            launch, workdir=await ground.jobs.unpack(launch.ref, order.spec.upload, pieces, wanted)
-        )
+        launch = replace(launch, workdir=await _unpacked(ground, order, launch.ref, wanted))
     try:
         versions = ground.driver.versions
         launch = await ground.means.resident.prepare(launch, order, inventory, versions)
@@ -121,17 +120,19 @@ async def _ready(
         raise
 
 
-async def _archive(
-    ground: Ground, order: StartOrder, wanted: Callable[[], bool]
-) -> AsyncIterator[bytes]:
-    """Return the archive that the job brings along, in pieces. Raises Refused."""
-    if ground.means.uploads is None:
-        return fetched(order, ground.node_id, ground.bus)
-    try:
-        return await ground.means.uploads.pieces(order, wanted)
-    except Refused as error:
-        key = attempt_key(order.job_id, order.attempt)
-        raise Refused(f"{key} cannot be started: {error}") from error
+async def _unpacked(
+    ground: Ground, order: StartOrder, ref: AttemptRef, wanted: Callable[[], bool]
+) -> str:
+    """Unpack the archive that the job brings along; return the directory. Raises Refused."""
+    async with AsyncExitStack() as stack:
+        if ground.means.uploads is None:
+            pieces = fetched(order, ground.node_id, ground.bus)
+        else:
+            try:
+                pieces = await stack.enter_async_context(ground.means.uploads.opened(order, wanted))
+            except Refused as error:
+                raise Refused(f"{key_of(ref)} cannot be started: {error}") from error
+        return await ground.jobs.unpack(ref, order.spec.upload, pieces, wanted)
 
 
 def _over(ground: Ground, key: str, how: o.Exit) -> None:

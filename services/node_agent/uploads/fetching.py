@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import asynccontextmanager, closing
 from typing import BinaryIO, Final, TypeVar
 from weakref import WeakValueDictionary
 
@@ -45,6 +45,8 @@ from services.node_agent.uploads.cache import Stage, UploadCache
 # a node that stalls keeps no other job from its archive.
 FETCHES_MAX: Final = 4
 FILES_MAX: Final = 2
+# Jobs that fetch, open or unpack an archive at once: each has a file and a descriptor.
+STARTS_MAX: Final = 8
 # An answer of a serving node must come within this time.
 ANSWER_S: Final = 5.0
 # Other nodes are asked so long after the last one that had room, and so often after failures. Both
@@ -81,6 +83,7 @@ class Uploads:
         self.choices, self.answer_s = choices, answer_s
         self.avoided = Avoided()
         self.fetches = ThreadPoolExecutor(FETCHES_MAX, "fetches")
+        self.places = asyncio.Semaphore(STARTS_MAX)
         self.files = ThreadPoolExecutor(FILES_MAX, "archives")
         self._closed = threading.Event()
         self._one: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
@@ -91,11 +94,24 @@ class Uploads:
         for threads in (self.fetches, self.files):
             threads.shutdown(wait=False, cancel_futures=True)
 
-    async def pieces(self, order: StartOrder, wanted: Wanted) -> AsyncIterator[bytes]:
-        """Return the archive in pieces, once this node has it. Raises Refused.
+    @asynccontextmanager
+    async def opened(
+        self, order: StartOrder, wanted: Wanted
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Yield the archive in pieces, once this node has it. Raises Refused.
 
-        Jobs with the same archive wait for one fetch.
+        The block unpacks it. Jobs with the same archive wait for one fetch.
         """
+        async with self.places:
+            found = await self._here(order, wanted)
+            if isinstance(found, UploadPiece):
+                yield fetched(order, self.key.node_id, self.bus, found)
+                return
+            with closing(found):
+                yield self._read(found)
+
+    async def _here(self, order: StartOrder, wanted: Wanted) -> BinaryIO | UploadPiece:
+        """Return the archive, open; or the first piece of a small one."""
         owner = order.tenant, order.spec.upload
         lock = self._one.get(owner)
         if lock is None:
@@ -105,16 +121,15 @@ class Uploads:
             if stream is None:
                 first = await self._filled(order, wanted)
                 if first is not None:
-                    return fetched(order, self.key.node_id, self.bus, first)
+                    return first
                 stream = await self._run(self.cache.opened, *owner)
         if stream is None:
             raise Refused("its upload left this node's cache at once: try again")
-        return self._read(stream)
+        return stream
 
     async def _read(self, stream: BinaryIO) -> AsyncIterator[bytes]:
-        with closing(stream):
-            while data := await self._run(stream.read, PIECE_BYTES):
-                yield data
+        while data := await self._run(stream.read, PIECE_BYTES):
+            yield data
 
     async def _filled(self, order: StartOrder, wanted: Wanted) -> UploadPiece | None:
         """Bring the archive into the cache; return the first piece of a small one instead."""
