@@ -153,7 +153,7 @@ STAY: Final[dict[str, str]] = {
         grants.UNUSED_NS link_tokens.ALL_S avoided.FIRST_S avoided.LONGEST_S
         from_peers.SESSION_S from_peers.WAIT_S from_peers.COMING_S from_peers.LOOK_S
         from_peers.AGAIN_S fabric.choice.FAILED_S uploads.fetching.WAIT_S uploads.fetching.ANSWER_S
-        uploads.fetching.LOOK_S
+        uploads.fetching.LOOK_S uploads.fetching.SLOW_S
         tokens.VALID_MAX_S tokens.APART_NS tokens.SECOND_NS""",
     "the default of an argument for which a setting is given": """
         records.FLUSH_S vendor_process.RESET_S past.DEADLINE_S probe.PROBE_S

@@ -1,12 +1,14 @@
 """Hostile nodes and uploads: none reads what its job does not bring, and none plants bytes."""
 
 import os
+import threading
 import time
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
+from libs.common.errors import Refused
 from libs.common.life import job_life
 from libs.common.messages.file_messages import MISSING, OUTSIDE, PART_BYTES, FilePart
 from libs.common.messages.link_messages import LinkAsk, LinkGranted, SumAsk
@@ -15,8 +17,9 @@ from libs.common.transport.uploads import UploadAsk
 from libs.job.transport.transports import TcpTransport
 from services.node_agent.fabric.tokens import NodeAccess
 from services.node_agent.links.shared_uploads import ARCHIVE
+from services.node_agent.uploads import fetching
 from tests.integration.links_world import part, summed
-from tests.integration.peer_uploads_world import DATA, SHA, Nodes, nodes_at
+from tests.integration.peer_uploads_world import DATA, SHA, Nodes, nodes_at, start_order
 
 pytestmark = pytest.mark.attack
 
@@ -105,11 +108,12 @@ async def test_the_archive_that_leaves_ends_its_sessions(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "lie", ["other bytes", "shorter", "longer", "endless", "no file", "stalls"]
+    "lie", ["other bytes", "shorter", "longer", "endless", "no file", "stalls", "drips"]
 )
 async def test_a_node_that_lies_is_avoided_and_the_job_gets_the_right_bytes(
     tmp_path: Path, lie: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(fetching, "SLOW_S", 0.5)
     async with nodes_at(tmp_path, "a", "b", answer_s=0.5) as nodes:
         await with_source(nodes)
         shared = nodes["a"].links.uploads
@@ -120,6 +124,8 @@ async def test_a_node_that_lies_is_avoided_and_the_job_gets_the_right_bytes(
             found = honest(ask, path, offset)
             if lie == "stalls" and offset:
                 time.sleep(1.0)
+            if lie == "drips":
+                time.sleep(0.3)
             replaced = {
                 "other bytes": {"data": os.urandom(len(found.data))},
                 "shorter": {"data": found.data[:-1]},
@@ -127,6 +133,7 @@ async def test_a_node_that_lies_is_avoided_and_the_job_gets_the_right_bytes(
                 "endless": {"size_bytes": 1 << 50},
                 "no file": {"kind": "folder"},
                 "stalls": {},
+                "drips": {},
             }[lie]
             return FilePart(
                 **{
@@ -144,6 +151,28 @@ async def test_a_node_that_lies_is_avoided_and_the_job_gets_the_right_bytes(
         assert await nodes["b"].archive() == DATA
         assert nodes.store.firsts == before + 1
         assert [path.name for path in nodes["b"].cache.folder.iterdir()] == [f"red.{SHA}"]
+
+
+async def test_a_source_whose_job_was_stopped_is_not_avoided(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with nodes_at(tmp_path, "a", "b") as nodes:
+        await with_source(nodes)
+        shared, asked = nodes["a"].links.uploads, threading.Event()
+        assert shared is not None
+        honest = shared.part
+
+        def watched(ask: LinkAsk, path: bytes, offset: int) -> FilePart:
+            asked.set()
+            return honest(ask, path, offset)
+
+        monkeypatch.setattr(shared, "part", watched)
+        nodes.place("j1", "b")
+        uploads = nodes["b"].uploads
+        with pytest.raises(Refused, match="stopped before it started"):
+            async with uploads.opened(start_order("j1"), lambda: not asked.is_set()):
+                pass
+        assert uploads.avoided.nodes(SHA, time.monotonic()) == ()
 
 
 @pytest.mark.parametrize(

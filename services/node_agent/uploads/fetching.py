@@ -49,6 +49,10 @@ FILES_MAX: Final = 2
 STARTS_MAX: Final = 8
 # An answer of a serving node must come within this time.
 ANSWER_S: Final = 5.0
+# A serving node must give so many bytes per second on average, after a time to begin: one that
+# drips must not use up the job's time to start.
+RATE_MIN_BYTES: Final = 4 << 20
+SLOW_S: Final = 3.0
 # Other nodes are asked so long after the last one that had room, and so often after failures. Both
 # together must leave the job a part of its time limit to start, which is 30 s by default.
 WAIT_S: Final = 15.0
@@ -86,7 +90,9 @@ class Uploads:
         self.places = asyncio.Semaphore(STARTS_MAX)
         self.files = ThreadPoolExecutor(FILES_MAX, "archives")
         self._closed = threading.Event()
-        self._one: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+        self._fetch_locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = (
+            WeakValueDictionary()
+        )
 
     def close(self) -> None:
         """End all fetches."""
@@ -103,23 +109,23 @@ class Uploads:
         The block unpacks it. Jobs with the same archive wait for one fetch.
         """
         async with self.places:
-            found = await self._here(order, wanted)
+            found = await self._archive(order, wanted)
             if isinstance(found, UploadPiece):
                 yield fetched(order, self.key.node_id, self.bus, found)
                 return
             with closing(found):
                 yield self._read(found)
 
-    async def _here(self, order: StartOrder, wanted: Wanted) -> BinaryIO | UploadPiece:
+    async def _archive(self, order: StartOrder, wanted: Wanted) -> BinaryIO | UploadPiece:
         """Return the archive, open; or the first piece of a small one."""
         owner = order.tenant, order.spec.upload
-        lock = self._one.get(owner)
+        lock = self._fetch_locks.get(owner)
         if lock is None:
-            lock = self._one[owner] = asyncio.Lock()
+            lock = self._fetch_locks[owner] = asyncio.Lock()
         async with lock:
             stream = await self._run(self.cache.opened, *owner)
             if stream is None:
-                first = await self._filled(order, wanted)
+                first = await self._fetched_archive(order, wanted)
                 if first is not None:
                     return first
                 stream = await self._run(self.cache.opened, *owner)
@@ -131,26 +137,28 @@ class Uploads:
         while data := await self._run(stream.read, PIECE_BYTES):
             yield data
 
-    async def _filled(self, order: StartOrder, wanted: Wanted) -> UploadPiece | None:
+    async def _fetched_archive(self, order: StartOrder, wanted: Wanted) -> UploadPiece | None:
         """Bring the archive into the cache; return the first piece of a small one instead."""
         if SHA256.fullmatch(order.spec.upload) is None:
             raise Refused(f"its upload {order.spec.upload[:64]!r} is not a SHA-256")
         try:
             with self.cache.staged(self.bytes_max) as stage:
-                return await self._into(stage, order, wanted)
+                return await self._fill_stage(stage, order, wanted)
         except OSError as error:
             raise Refused(
                 f"its upload cannot be kept on this node: {error.strerror or error}"
             ) from error
 
-    async def _into(self, stage: Stage, order: StartOrder, wanted: Wanted) -> UploadPiece | None:
-        by_s, faults = time.monotonic() + WAIT_S, 0
+    async def _fill_stage(
+        self, stage: Stage, order: StartOrder, wanted: Wanted
+    ) -> UploadPiece | None:
+        deadline_s, faults = time.monotonic() + WAIT_S, 0
         while wanted():
-            peers = faults < FAULTS_MAX and time.monotonic() < by_s
+            peers = faults < FAULTS_MAX and time.monotonic() < deadline_s
             answer = await self._ask(order, peers)
             if answer.token and peers:
-                by_s = time.monotonic() + WAIT_S
-                if await self._came(stage, order, answer, wanted):
+                deadline_s = time.monotonic() + WAIT_S
+                if await self._is_fetched_from_node(stage, order, answer, wanted):
                     return None
                 faults += 1
             elif answer.waits and peers:
@@ -173,10 +181,13 @@ class Uploads:
             self._note(order, node_id)
         return found
 
+    def _is_going_on(self, wanted: Wanted) -> bool:
+        return not self._closed.is_set() and wanted()
+
     def _note(self, order: StartOrder, node_id: NodeId) -> None:
         self.avoided.note(order.spec.upload, node_id, time.monotonic())
 
-    async def _came(
+    async def _is_fetched_from_node(
         self, stage: Stage, order: StartOrder, answer: UploadPiece, wanted: Wanted
     ) -> bool:
         """Fetch what is missing from a node; return whether the cache has the archive now.
@@ -187,11 +198,12 @@ class Uploads:
         stage.nodes[answer.node_id] = None
         try:
             await asyncio.get_running_loop().run_in_executor(
-                self.fetches, self._fetch, stage, order, answer, wanted
+                self.fetches, self._read_from_node, stage, order, answer, wanted
             )
         except Fault as fault:
             logger.warning("upload %s of %s: %s", order.spec.upload[:12], order.job_id, fault)
-            self._note(order, answer.node_id)
+            if self._is_going_on(wanted):  # else the node is not to blame
+                self._note(order, answer.node_id)
             return False
         if await self._run(self.cache.adopt, order.tenant, order.spec.upload, stage):
             logger.info("upload %s came from %s", order.spec.upload[:12], ", ".join(stage.nodes))
@@ -206,12 +218,22 @@ class Uploads:
         stage.restart()
         return False
 
-    def _fetch(self, stage: Stage, order: StartOrder, answer: UploadPiece, wanted: Wanted) -> None:
+    def _read_from_node(
+        self, stage: Stage, order: StartOrder, answer: UploadPiece, wanted: Wanted
+    ) -> None:
         """Fetch the rest of an archive over one link, in a thread. Raises Fault, OSError."""
+        began_s, before = time.monotonic(), stage.size
 
         def go_on() -> None:
-            if self._closed.is_set() or not wanted():
+            if not self._is_going_on(wanted):
                 raise Fault(BROKEN, "the job is not wanted any more")
+            counted_s = time.monotonic() - began_s - SLOW_S
+            if stage.size - before < counted_s * RATE_MIN_BYTES:
+                raise Fault(
+                    BROKEN,
+                    f"node {answer.node_id} gave {stage.size - before} bytes in "
+                    f"{counted_s + SLOW_S:.1f} s, and {RATE_MIN_BYTES} per second are the least",
+                )
 
         access = NodeAccess(self.key, self.members.roster, self.wall_ns, answer.token)
         with peer_at(
