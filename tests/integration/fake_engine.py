@@ -1,6 +1,6 @@
 """A small container engine on a Unix socket, with images and a registry of its own.
 
-It serves the requests of `runtimes/engine.py` about images, as Docker does.
+It serves the requests of `runtimes/engine.py` about images, as Docker does, and has no containers.
 """
 
 import asyncio
@@ -74,6 +74,8 @@ class FakeEngine:
     def _answer(self, request: web.Request) -> web.Response:
         if request.path == "/images/create":
             return self._pull(request)
+        if request.path == "/containers/json":
+            return web.json_response([])
         name = request.path.removeprefix("/images/").removesuffix("/json")
         image_id = self.found(name)
         if image_id is None:

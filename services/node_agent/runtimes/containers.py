@@ -15,6 +15,7 @@ from glob import escape, glob
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 import msgspec
 from msgspec.structs import replace
@@ -71,6 +72,7 @@ class Containers:
         self.folders = OwnFolders(state_dir, cache_bytes)
         # Caches of attempts whose containers may not exist yet, by attempt.
         self.caches: dict[str, list[str]] = {}
+        self.lending: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.removing: asyncio.Task[None] | None = None
         self.begun: dict[str, None] = {}
         # Attempts without a container, whose markers need not be read.
@@ -205,15 +207,16 @@ class Containers:
         wish = order.spec.container
         if wish is None:
             return Lent([], {}, [])
-        used = [path for paths in self.caches.values() for path in paths]
-        if wish.caches:
-            listed = await engine.left(c.CACHES_LABEL)
+        self.caches[key] = self.folders.caches(order.tenant, wish)
+        lock = self.lending.get(order.tenant) or asyncio.Lock()
+        self.lending[order.tenant] = lock  # kept as long as a start uses it
+        async with lock:
+            listed = await engine.left(c.CACHES_LABEL) if wish.caches else []
+            used = [path for other, paths in self.caches.items() if other != key for path in paths]
             used += [path for _, paths in listed for path in paths.split("\n")]
-        lent = await asyncio.to_thread(
-            self.folders.lend, key, order.tenant, wish=wish, env=env, used=used
-        )
-        self.caches[key] = lent.caches
-        return lent
+            return await asyncio.to_thread(
+                self.folders.lend, key, order.tenant, wish=wish, env=env, used=used
+            )
 
     def forget(self, key: str) -> None:
         self.without.discard(key)

@@ -2,8 +2,9 @@
 
 They lie below folders that only the agent can open, so their modes matter inside containers alone.
 A cache stays between jobs. Before a start, the least recently used caches of the tenant that no
-container uses are removed until its bound holds; nothing stops a job that fills one. Tests:
-tests/integration/test_container_options.py.
+container uses are removed until its bound holds, those of the starting job last; nothing stops a
+job that fills one. Tests: tests/integration/test_container_options.py,
+tests/integration/test_container_caches.py.
 """
 
 import os
@@ -44,18 +45,19 @@ class OwnFolders:
         env: Mapping[str, str],
         used: Sequence[str],
     ) -> Lent:
-        """Create the folders of an attempt. `used` are caches of running containers.
+        """Create the folders of an attempt. `used` are caches of other attempts.
 
-        Blocks: measures the caches of the tenant. Raises OSError.
+        Blocks: measures the caches of the tenant. One call at a time for each tenant. Raises
+        OSError.
         """
         mounts = [
             mounted(self._made(SCRATCH, key, str(number)), scratch.target)
             for number, scratch in enumerate(wish.scratch)
             if not scratch.memory
         ]
-        caches = [str(self._folder(CACHES, tenant) / name) for name in wish.caches]
+        caches = self.caches(tenant, wish)
         if caches:
-            self._bound(tenant, used)
+            self._bound(tenant, caches, used)
         for name, folder in zip(wish.caches, caches, strict=True):
             self._made(CACHES, tenant, name)
             os.utime(folder, ns=(time.time_ns(), time.time_ns()))
@@ -66,6 +68,10 @@ class OwnFolders:
             if name in CACHE_VARIABLES and CACHE_VARIABLES[name] not in env
         }
         return Lent(mounts, variables, caches)
+
+    def caches(self, tenant: str, wish: ContainerSpec) -> list[str]:
+        """Return the folders of the caches that a job asks for."""
+        return [str(self._folder(CACHES, tenant) / name) for name in wish.caches]
 
     def let_go(self, key: str) -> bool:
         """Remove the scratch directories of an attempt; return whether they are gone. Blocks."""
@@ -87,19 +93,18 @@ class OwnFolders:
             folder /= name
             folder.mkdir(mode=CLOSED, exist_ok=True)
         folder /= names[-1]
-        if not folder.is_dir():
-            folder.mkdir(mode=CLOSED)
-            folder.chmod(OPEN)
+        folder.mkdir(mode=CLOSED, exist_ok=True)
+        folder.chmod(OPEN)  # also if an agent was killed before it
         return str(folder)
 
-    def _bound(self, tenant: str, used: Sequence[str]) -> None:
-        """Remove the tenant's least recently used caches until its bound holds."""
+    def _bound(self, tenant: str, own: Sequence[str], used: Sequence[str]) -> None:
+        """Remove the tenant's least recently used caches until its bound holds; `own` ones last."""
         parent = self._folder(CACHES, tenant)
         if not self.cache_bytes or not parent.is_dir():
             return
         sizes = {folder: size_of(folder) for folder in parent.iterdir()}
         left = sum(sizes.values())
-        for folder in sorted(sizes, key=lambda each: each.stat().st_mtime_ns):
+        for folder in sorted(sizes, key=lambda each: (str(each) in own, each.stat().st_mtime_ns)):
             if left <= self.cache_bytes:
                 return
             if str(folder) not in used and remove_tree(folder):
