@@ -237,7 +237,7 @@ def _agent(
         sampling=sampling,
         means=Means(
             shares,
-            _containers(settings, jobs),
+            _containers(settings, jobs, machine),
             Pools(state_dir.resolve(), machine.memory_bytes, machine.numas),
             resident,
         ),
@@ -256,13 +256,14 @@ def _agent(
     return agent
 
 
-def _containers(settings: Settings, jobs: JobDirectories) -> Containers:
+def _containers(settings: Settings, jobs: JobDirectories, machine: Machine) -> Containers:
     return Containers(
         jobs.jobs_dir,
         settings.container_engine,
         allowed=allowed_of(settings.container_mounts, settings.container_users),
         image_bytes=settings.container_image_bytes,
         cache_bytes=settings.container_cache_bytes,
+        taken=partial(accounts.ids_of_jobs, machine.users, machine.numbers),
     )
 
 

@@ -66,6 +66,14 @@ def test_jobs_of_an_agent_that_is_root_run_as_their_tenants_user(tmp_path: Path)
     assert not shares_agent({}, "default", "ann")
 
 
+def test_the_ids_of_jobs_are_those_of_tenants_and_of_mapped_users() -> None:
+    found = accounts.ids_of_jobs(TABLE, TenantNumbers("c", "70000-70001"))
+    known = pwd.getpwnam("daemon")
+    assert found[0] == (70_000, 70_001)
+    assert {(known.pw_uid, known.pw_uid), (known.pw_gid, known.pw_gid)} <= set(found)
+    assert (0, 0) not in found
+
+
 def test_agent_that_is_not_root_takes_its_own_and_the_mapped_tenants(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

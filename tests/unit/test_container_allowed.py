@@ -87,3 +87,14 @@ def test_a_user_that_the_node_does_not_allow_is_refused(wanted: str) -> None:
         user_of(wanted, "", IDS, [(1_000, 1_999), (65_534, 65_534)])
     with pytest.raises(NoContainer, match="may use no other user"):
         user_of(wanted, "", IDS, ())
+
+
+def test_ids_that_other_jobs_run_under_are_not_allowed() -> None:
+    users, taken = [(1_000, 99_999)], [(70_000, 79_999), (1_005, 1_005)]
+    for wanted in ("70002", "1005", "1000:70002", "70001:1005"):
+        with pytest.raises(NoContainer, match="never an id of other jobs"):
+            user_of(wanted, "", IDS, users, taken)
+    assert user_of("", "70002", IDS, users, taken) == "70001:70001"
+    assert user_of("1000:70001", "", IDS, users, taken) == "1000:70001"
+    assert user_of("1000", "", IDS, users, taken) == "1000:1000"
+    assert user_of("1005", "", (1_005, 100), users, taken) == "1005:1005"

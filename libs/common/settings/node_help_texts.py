@@ -117,7 +117,8 @@ NODE_HELP: Final = {
     ),
     "container_users": (
         "Agent: ids of users that images and --user may choose where jobs have Unix users of "
-        "their own, such as 1000-1999,65534. Never 0. Empty: only the job's own."
+        "their own, such as 1000-1999,65534. Never 0 or an id of other jobs. Empty: only the "
+        "job's own."
     ),
     "container_image_bytes": (
         "Agent: bytes of images that it pulled. Beyond them it removes the least recently used "

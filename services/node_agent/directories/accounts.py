@@ -8,6 +8,7 @@ submitters that are mapped to `self`. Tests: tests/unit/test_accounts.py,
 tests/attack/test_tenant_users.py.
 """
 
+import contextlib
 import grp
 import os
 import pwd
@@ -104,6 +105,17 @@ def account_of(users: Mapping[str, str], numbers: TenantNumbers, tenant: str, us
     """
     name = name_of(users, tenant, user)
     return account(name) if name else _tenant_account(numbers, tenant)
+
+
+def ids_of_jobs(users: Mapping[str, str], numbers: TenantNumbers) -> list[tuple[int, int]]:
+    """Return the ids, as ranges, of the users and groups of all jobs. Reads the user database."""
+    found: list[tuple[int, int]] = []
+    with contextlib.suppress(Refused):  # no tenant can have an id
+        found.append(bounds(numbers.span))
+    for name in sorted({*users.values()} - {SELF}):
+        with contextlib.suppress(Refused):  # this machine has no such user
+            found += [(number, number) for number in account(name).ids]
+    return found
 
 
 def _tenant_account(numbers: TenantNumbers, tenant: str) -> Account:

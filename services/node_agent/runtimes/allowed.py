@@ -21,6 +21,10 @@ _RANGE: Final = re.compile(r"(\d{1,10})(?:-(\d{1,10}))?")
 _NUMBERS: Final = re.compile(r"(\d{1,10})(?::(\d{1,10}))?")
 
 
+# Ids of users or groups, first and last.
+Range = tuple[int, int]
+
+
 class Root(NamedTuple):
     """A directory below which jobs may mount."""
 
@@ -36,10 +40,10 @@ class Found(NamedTuple):
 
 
 class Allowed(NamedTuple):
-    """The two settings of a node. `users` are ranges of ids, first and last."""
+    """The two settings of a node."""
 
     roots: tuple[Root, ...] = ()
-    users: tuple[tuple[int, int], ...] = ()
+    users: tuple[Range, ...] = ()
 
 
 NOTHING: Final = Allowed()
@@ -66,7 +70,7 @@ def _root(word: str) -> Root:
     return Root(posixpath.normpath(path), word.endswith(READ_ONLY))
 
 
-def _range(word: str) -> tuple[int, int]:
+def _range(word: str) -> Range:
     match = _RANGE.fullmatch(word)
     first, last = (int(match[1]), int(match[2] or match[1])) if match else (ROOT_ID, ROOT_ID)
     if not ROOT_ID < first <= last <= ID_MAX:
@@ -107,22 +111,33 @@ def _named(roots: Iterable[Root]) -> str:
     return f"only what lies in {', '.join(words)}" if words else "nothing"
 
 
-def user_of(wanted: str, image: str, ids: Sequence[int], users: Sequence[tuple[int, int]]) -> str:
+def user_of(
+    wanted: str,
+    image: str,
+    ids: Sequence[int],
+    users: Sequence[Range],
+    taken: Sequence[Range] = (),
+) -> str:
     """Return the user of a container as UID:GID, where jobs have a Unix user of their own.
 
     `wanted` is the job's own request, `image` the image's user, `ids` the job's Unix user and its
-    group. Names are not accepted, because the image says which id a name has. Raises NoContainer
-    for a request that the node does not allow.
+    groups, `taken` the ids that jobs run under: of those, only the job's own. Names are not
+    accepted, because the image says which id a name has. Raises NoContainer for a request that the
+    node does not allow.
     """
     own = f"{ids[0]}:{ids[1]}"
     found = _numeric(wanted or image)
-    if found is not None and (found == (ids[0], ids[1]) or all(map(_within(users), found))):
+    is_taken = found is not None and any(
+        number not in ids and _within(taken)(number) for number in found
+    )
+    is_allowed = found is not None and all(map(_within(users), found)) and not is_taken
+    if found is not None and (found == (ids[0], ids[1]) or is_allowed):
         return f"{found[0]}:{found[1]}"
     if wanted and wanted != str(ids[0]):
         raise NoContainer(
             f"user {wanted}: on this node the job runs as {own}, and containers may use "
-            f"{_ids(users)} (MUSTER_CONTAINER_USERS), by number and never root: leave --user out, "
-            "or ask the node's administrator"
+            f"{_ids(users)} (MUSTER_CONTAINER_USERS), by number, never an id "
+            "of other jobs and never root: leave --user out, or ask the node's administrator"
         )
     return own
 
@@ -133,10 +148,10 @@ def _numeric(text: str) -> tuple[int, int] | None:
     return (int(match[1]), int(match[2] or match[1])) if match else None
 
 
-def _within(users: Sequence[tuple[int, int]]) -> Callable[[int], bool]:
+def _within(users: Sequence[Range]) -> Callable[[int], bool]:
     return lambda number: any(first <= number <= last for first, last in users)
 
 
-def _ids(users: Iterable[tuple[int, int]]) -> str:
+def _ids(users: Iterable[Range]) -> str:
     words = [f"{first}-{last}" if last > first else f"{first}" for first, last in users]
     return f"the ids {', '.join(words)}" if words else "no other user"

@@ -73,7 +73,8 @@ class Host(msgspec.Struct, frozen=True):
 
     `init` is the path of the init program, `files` the device files of each device. `cdi`: the
     engine names NVIDIA devices by CDI; otherwise NVIDIA's runtime is used. `processes_max` bounds
-    the processes of a job. `user` is the agent's own, "UID:GID". `users`: see `allowed.Allowed`.
+    the processes of a job. `user` is the agent's own, "UID:GID". `users`: see `allowed.Allowed`;
+    `taken`: see `allowed.user_of`.
     """
 
     init: str
@@ -81,7 +82,8 @@ class Host(msgspec.Struct, frozen=True):
     cdi: bool
     processes_max: int
     user: str
-    users: Sequence[tuple[int, int]] = ()
+    users: Sequence[a.Range] = ()
+    taken: Sequence[a.Range] = ()
 
 
 def body_of(
@@ -170,7 +172,7 @@ def _user(spec: JobSpec, ids: Sequence[int], host: Host, image: Image) -> str:
     own = ids or [int(part) for part in host.user.split(":")]
     if not ids and own[0] == a.ROOT_ID:
         return wish.user or image.user or host.user
-    return a.user_of(wish.user, image.user, own, host.users)
+    return a.user_of(wish.user, image.user, own, host.users, host.taken)
 
 
 def _tmpfs(scratch: Scratch) -> str:

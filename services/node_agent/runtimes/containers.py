@@ -31,7 +31,7 @@ from services.node_agent.drivers import DeviceNodes
 from services.node_agent.machine import cgroups
 from services.node_agent.memory.pools import socket_folder
 from services.node_agent.runtimes import container as c
-from services.node_agent.runtimes.allowed import NOTHING, Allowed, place_of
+from services.node_agent.runtimes.allowed import NOTHING, Allowed, Range, place_of
 from services.node_agent.runtimes.engine import Engine, names, socket_of
 from services.node_agent.runtimes.images import Credentials, Images, Wanted
 from services.node_agent.runtimes.own_folders import Lent, OwnFolders
@@ -55,7 +55,8 @@ class Containers:
     """The containers of one agent.
 
     `jobs_dir` is part of their labels and names. If it is None, this agent runs no containers (the
-    simulation). `image_bytes` and `cache_bytes` bound images and caches; 0: no bound.
+    simulation). `image_bytes` and `cache_bytes` bound images and caches; 0: no bound. `taken`
+    returns the ids that jobs run under; it blocks.
     """
 
     def __init__(
@@ -65,8 +66,10 @@ class Containers:
         allowed: Allowed = NOTHING,
         image_bytes: int = 0,
         cache_bytes: int = 0,
+        taken: Callable[[], Sequence[Range]] = tuple,
     ) -> None:
         self.jobs_dir, self.setting, self.allowed = jobs_dir, engine, allowed
+        self.taken = taken
         state_dir = (jobs_dir or Path()).parent
         self.images = Images(state_dir, image_bytes)
         self.folders = OwnFolders(state_dir, cache_bytes)
@@ -166,8 +169,9 @@ class Containers:
                 engine, Wanted(order.spec.image, key, order.tenant, credentials, wanted)
             )
             lent = await self._lend(engine, key, order, launch.env)
+            host = await asyncio.to_thread(self._host, held, nodes)
             made = self._made(
-                engine, launch, order=order, held=held, nodes=nodes, image=image, lent=lent
+                engine, launch, order=order, held=held, host=host, image=image, lent=lent
             )
         except (Unavailable, OSError) as error:
             raise Refused(f"image: {error}") from error
@@ -276,7 +280,7 @@ class Containers:
         launch: Launch,
         order: StartOrder,
         held: Sequence[Gpu],
-        nodes: DeviceNodes,
+        host: c.Host,
         image: c.Image,
         lent: Lent,
     ) -> c.Made:
@@ -293,7 +297,7 @@ class Containers:
             ids=ids,
             held=held,
             limits=dict(launch.limits),
-            host=self._host(held, nodes),
+            host=host,
             image=image,
         )
         body["Labels"] = {c.LABEL: job_dir, c.IMAGE_LABEL: spec.image}
@@ -325,6 +329,7 @@ class Containers:
             processes_max=cgroups.processes_max(),
             user=f"{os.geteuid()}:{os.getegid()}",
             users=self.allowed.users,
+            taken=self.taken() if self.allowed.users else (),
         )
 
 
