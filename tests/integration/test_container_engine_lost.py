@@ -22,9 +22,9 @@ OK = b"HTTP/1.1 204 No Content\r\nConnection: close\r\nContent-Length: 0\r\n\r\n
 UPGRADED = b"HTTP/1.1 101 UPGRADED\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n"
 
 
-@pytest.fixture
-def engine(tmp_path: Path) -> Iterator[str]:
-    """Serve the creation, attachment and start of one container, then stop."""
+@pytest.fixture(params=[[], [b"nonsense\r\n\r\n"]])
+def engine(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[str]:
+    """Serve the creation, attachment and start of one container, then stop or answer nonsense."""
     path = str(tmp_path / "engine.sock")
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
@@ -36,7 +36,9 @@ def engine(tmp_path: Path) -> Iterator[str]:
             _answer(listener, OK).close()
             stream = _answer(listener, UPGRADED)
             _answer(listener, OK).close()
-        stream.close()
+            stream.close()
+            for nonsense in request.param:
+                _answer(listener, nonsense).close()
 
     serving = threading.Thread(target=serve, daemon=True)
     serving.start()
@@ -62,12 +64,13 @@ def _answer(listener: socket.socket, answer: bytes) -> socket.socket:
     return connected
 
 
-def test_a_job_says_that_its_container_engine_was_lost(tmp_path: Path, engine: str) -> None:
+def run(folder: Path, engine: str) -> int:
+    """Run the runner for a container of this engine; return its exit code."""
     made = {
         "engine": engine,
         "name": "c",
-        "tether": f"{tmp_path}/tether",
-        "mount": f"{tmp_path}/mount",
+        "tether": f"{folder}/tether",
+        "mount": f"{folder}/mount",
         "mounts": [],
         "workdir": "",
         "ids": [],
@@ -81,10 +84,35 @@ def test_a_job_says_that_its_container_engine_was_lost(tmp_path: Path, engine: s
         check=False,
         timeout=20,
     )
-    assert ended.returncode == runner.FAILED
+    return ended.returncode
+
+
+def test_a_job_says_that_its_container_engine_was_lost(tmp_path: Path, engine: str) -> None:
+    assert run(tmp_path, engine) == runner.FAILED
     assert records.read_failure(str(tmp_path)).startswith("the container engine was lost: ")
     assert os.stat(tmp_path / records.FAILURE).st_mode & 0o077 == 0
     assert records.FAILURE == runner.FAILURE
+
+
+@pytest.mark.parametrize("answers", [[b"nonsense\r\n\r\n"], [OK, b"\r\n\r\n"], [OK, UPGRADED, b""]])
+def test_an_engine_that_answers_nonsense_is_why_a_container_did_not_start(
+    tmp_path: Path, answers: list[bytes]
+) -> None:
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(tmp_path / "engine.sock"))
+    listener.listen()
+    listener.settimeout(WAIT_S)
+
+    def serve() -> None:
+        with listener:
+            for answer in answers:
+                _answer(listener, answer).close()
+
+    serving = threading.Thread(target=serve, daemon=True)
+    serving.start()
+    assert run(tmp_path, f"{tmp_path}/engine.sock") == runner.FAILED
+    serving.join(WAIT_S)
+    assert records.read_failure(str(tmp_path)).startswith("the container did not start: ")
 
 
 def test_an_attempt_without_a_failed_container_has_no_such_words(tmp_path: Path) -> None:

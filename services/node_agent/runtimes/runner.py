@@ -27,6 +27,7 @@ FAILURE: Final = "container.err"
 CONTAINER: Final = "container.id"
 READ_BYTES: Final = 65_536
 HEADER_BYTES: Final = 8
+HEAD_CHARS: Final = 200
 MS_BIND: Final = 4096
 MNT_DETACH: Final = 2
 NAMED: Final = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -56,7 +57,10 @@ class Engine(http.client.HTTPConnection):
 
 
 def ask(path: str, method: str, url: str, body: object = None) -> dict[str, Any]:
-    """Send a request and return the engine's answer. Raises OSError with the engine's message."""
+    """Send a request and return the engine's answer.
+
+    Raises OSError with the engine's message, or HTTPException for an answer that is none.
+    """
     engine = Engine(path)
     try:
         engine.request(
@@ -225,10 +229,10 @@ def attached(path: str, name: str, stdin: bool) -> socket.socket:
         if not byte:
             raise OSError(0, "the engine closed the container's streams")
         head += byte
-    status = head.split(None, 2)[1]
-    if status not in (b"101", b"200"):
+    status = head.split(None, 2)[1:2]
+    if status not in ([b"101"], [b"200"]):
         raise OSError(
-            0, f"the engine gave no streams: {head.splitlines()[0].decode(errors='replace')}"
+            0, f"the engine gave no streams: {head.strip().decode(errors='replace')[:HEAD_CHARS]}"
         )
     return stream
 
@@ -292,7 +296,7 @@ class Streams:
 
 def pass_on(path: str, name: str, number: int) -> None:
     """Send a signal to the container; ignore errors, because it may have ended."""
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, http.client.HTTPException):
         ask(path, "POST", f"/containers/{name}/kill?signal={number}")
 
 
@@ -339,11 +343,11 @@ def main() -> None:
         note(str(created.get("Id", "")), os.path.dirname(made["tether"]))
         stream = attached(path, name, made["stdin"])
         ask(path, "POST", f"/containers/{name}/start")
-    except OSError as error:
+    except (OSError, http.client.HTTPException, ValueError) as error:
         for at in places:
             unmount(at)
         fail(
-            f"the container did not start: {error.strerror or error}",
+            f"the container did not start: {getattr(error, 'strerror', '') or error}",
             os.path.dirname(made["tether"]),
         )
     for at in places:
@@ -359,9 +363,9 @@ def main() -> None:
                 ),
                 file=sys.stderr,
             )
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, http.client.HTTPException):
             ask(path, "DELETE", f"/containers/{name}?force=1&v=1")
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
         fail(f"the container engine was lost: {error}", os.path.dirname(made["tether"]))
     os.close(tether)
     sys.exit(code)
