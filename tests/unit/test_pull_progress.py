@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from services.node_agent.runtimes.pull_progress import LAYERS_MAX, Progress
 
 MIB = 1 << 20
@@ -37,6 +39,20 @@ def test_an_error_is_kept_and_unknown_lines_are_not_counted() -> None:
     progress.note(b"<html>")
     progress.note(b"")
     assert (progress.wrong, progress.words) == ("denied", "")
+
+
+@pytest.mark.parametrize(
+    ("event", "words"),
+    [
+        ({"errorDetail": {"message": "denied"}}, "denied"),
+        ({"error": "denied", "progressDetail": None}, "denied"),
+        ({"errorDetail": {"code": 401}}, "{'code': 401}"),
+        ({"errorDetail": "denied"}, "denied"),
+        ({"error": None, "errorDetail": {}, "status": "Pulling"}, ""),
+    ],
+)
+def test_a_failure_counts_in_any_form(event: dict[str, object], words: str) -> None:
+    assert events(event).wrong == words
 
 
 def test_an_engine_that_invents_layers_fills_no_memory() -> None:

@@ -24,8 +24,14 @@ class _Bytes(msgspec.Struct, frozen=True):
 class _Event(msgspec.Struct, frozen=True):
     status: str = ""
     id: str = ""
-    error: str = ""
     bytes: _Bytes = msgspec.field(name="progressDetail", default=_Bytes())
+
+
+class _Failure(msgspec.Struct, frozen=True):
+    """The fields of a failure, of any type: a failed pull must not count as done."""
+
+    error: object = None
+    detail: object = msgspec.field(name="errorDetail", default=None)
 
 
 class Progress:
@@ -40,11 +46,11 @@ class Progress:
 
     def note(self, line: bytes) -> None:
         """Take one event. Lines that cannot be decoded, as of newer engines, are ignored."""
+        self.wrong = self.wrong or _failure(line)
         try:
             event = msgspec.json.decode(line, type=_Event)
         except msgspec.DecodeError:
             return
-        self.wrong = self.wrong or event.error
         known = self.layers.get(event.id)
         if event.status == DOWNLOADING and (known is not None or len(self.layers) < LAYERS_MAX):
             self.layers[event.id] = (event.bytes.current, event.bytes.total)
@@ -62,3 +68,13 @@ class Progress:
             if self.layers
             else ""
         )
+
+
+def _failure(line: bytes) -> str:
+    """Return the engine's words about a failure; empty for another event."""
+    try:
+        found = msgspec.json.decode(line, type=_Failure)
+    except msgspec.DecodeError:
+        return ""
+    message = found.detail.get("message") if isinstance(found.detail, dict) else None
+    return str(found.error or message or found.detail or "")
