@@ -139,6 +139,23 @@ def test_a_dialler_that_is_silent_instead_of_proving_costs_its_own_connection(
         assert transport == TCP and fetching.serving.links.sessions <= 1
 
 
+def test_tcp_has_its_time_when_the_proof_of_a_path_took_all(
+    tmp_path: Path, fabric: Fabric, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transports, "RDMA_S", 0.2)
+
+    def slow() -> None:
+        time.sleep(1.2)
+        no_path()
+
+    fabric.prove = slow
+    with fetching_at(tmp_path, listening=fabric.choices()) as fetching:
+        access = fetching.serving.access(fetching.serving.token())
+        either = transports.EitherTransport(access, port_of=lambda: PORT)
+        with either.connect(fetching.serving.links.address, 1.0) as link:
+            assert (link.transport, link.no_rdma) == (TCP, no_path_words())
+
+
 def test_failed_attempts_leave_no_descriptor(tmp_path: Path, fabric: Fabric) -> None:
     fabric.prove = no_path
     with fetching_at(tmp_path, dialling=fabric.choices(), listening=fabric.choices()) as fetching:

@@ -141,7 +141,9 @@ def test_each_way_to_have_no_rdma_is_said(
 
 
 def test_the_first_active_port_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verbs, "modules", lambda: Kernel(["mlx5_0"]))
+    monkeypatch.setattr(verbs, "modules", lambda: Kernel(["gone_0", "mlx5_0"]))
+    with pytest.raises(LinkError, match=r"gone_0 has no port in .*, mlx5_0 has no port"):
+        verbs.usable_port(tmp_path)
     card(tmp_path, port=1).joinpath("state").write_text("1: DOWN\n")
     with pytest.raises(LinkError, match="mlx5_0/1 is 1: DOWN"):
         verbs.usable_port(tmp_path)

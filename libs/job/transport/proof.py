@@ -1,6 +1,7 @@
 """The end of RDMA's handshake: the dialler has proved that there is a path, and the listener knows.
 
-Both sides say whether they speak it, so that sides without it open links as before. Tests:
+Each side says in its queue pair's address whether it speaks this part of the handshake, so that a
+side without this part opens links as before. Tests:
 tests/integration/test_link_fallback.py, and tests/contract/test_transport.py in the guest of
 `make rdma`.
 """
@@ -11,11 +12,11 @@ from typing import Any, Final
 from libs.job.transport.errors import Cause, WireFault
 
 # The dialler proves within this time that bytes reach the peer over verbs, and says so to the
-# listener with one byte. That waits for it a little longer, and answers with the same byte.
+# listener with one byte. The listener waits a little longer, and answers with the same byte.
 PROVE_S: Final = 3.0
 READY_S: Final = 4.0
 READY: Final = b"\x01"
-# In the address of a queue pair: this side speaks it.
+# In the address of a queue pair: this side speaks this part of the handshake.
 PROVES: Final = "proves"
 
 

@@ -72,7 +72,7 @@ def devices() -> list[str]:
     verbs = modules()
     try:
         found = [each.name.decode() for each in verbs.get_device_list()]
-    except verbs.PyverbsRDMAError as error:
+    except (verbs.PyverbsRDMAError, OSError) as error:
         raise no_rdma(f"the kernel has no RDMA support ({error})") from error
     if not found:
         raise no_rdma("the kernel has RDMA support, and no device or `rdma link` exists")
@@ -84,7 +84,10 @@ def usable_port(root: Path = SYS) -> Port:
     seen = []
     for device in devices():
         ports = root / "class/infiniband" / device / "ports"
-        for port in sorted(ports.iterdir(), key=lambda path: int(path.name)):
+        found = [path for path in ports.glob("*") if path.name.isdecimal()]
+        if not found:  # the kernel's module, or this container, shows none
+            seen.append(f"{device} has no port in {ports}")
+        for port in sorted(found, key=lambda path: int(path.name)):
             state = _read(port / "state")
             if "ACTIVE" in state:
                 gid, index = best_gid(port)
