@@ -81,7 +81,7 @@ STAY: Final[dict[str, str]] = {
         core.decide.KILL_AGAIN_NS core.decide.KILL_SLACK_NS
         device_work.CHECK_SLACK_S node_agent.service.DRAIN_LOOK_S
         node_agent.service.DRAIN_S engine.ASK_S engine.WANTED_LOOK_S daemons.LOOK_S daemons.KILL_S
-        engine.REMOVE_S images.LOOK_S
+        engine.REMOVE_S images.LOOK_S containers.ORPHANS_AGAIN_S
         daemon.ASK_S daemon.SHELL_S
         daemons.READY_AGAIN_S daemons.GONE_FIRST_S daemons.GONE_MAX_S pool.QUIET_NS
         apply.HIT_GRACE_MS apply.UNWANTED_GRACE_MS

@@ -12,6 +12,7 @@ from agent_world import world_at
 
 from libs.common import facts as f
 from libs.common.errors import Refused, Unavailable
+from services.node_agent.runtimes import containers as containers_of_agent
 from services.node_agent.runtimes.container import LABEL
 from services.node_agent.runtimes.containers import Containers
 from services.node_agent.runtimes.engine import Engine, while_wanted
@@ -105,6 +106,36 @@ async def test_an_agent_begins_while_its_engine_hangs(tmp_path: Path) -> None:
             while not heard:
                 await asyncio.sleep(0.01)
             await containers.close()
+
+
+async def test_orphans_are_removed_once_the_engine_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(containers_of_agent, "ORPHANS_AGAIN_S", 0.05)
+    orphan = {"Id": "a" * 64, "Labels": {LABEL: f"{tmp_path}/jobs/old.1"}}
+    said = [b"<html>", json.dumps([orphan]).encode(), b""]
+    containers = Containers(tmp_path / "jobs", str(tmp_path / "engine.sock"))
+    containers.adopt([])
+    assert containers.removing is not None
+    await asyncio.sleep(0.1)
+    async with engine(tmp_path, lambda line: said.pop(0)) as (_, heard):
+        async with asyncio.timeout(5):
+            await containers.removing
+    assert heard[-1].startswith(f"DELETE /containers/{'a' * 64}")
+
+
+async def test_a_job_whose_environment_is_too_large_for_its_runner_says_so(tmp_path: Path) -> None:
+    async with (
+        engine(tmp_path, lambda line: b'{"Id": "sha256:1"}') as (path, _),
+        world_at(tmp_path / "state", engine=path) as world,
+    ):
+        made = world.order("j", "true")
+        large = {"A": "x" * (70 << 10), "B": "x" * (70 << 10)}
+        spec = msgspec.structs.replace(made.spec, image="busybox:1", env=large)
+        await world.place(msgspec.structs.replace(made, spec=spec))
+        finished = await world.said(f.JobFinished, "j")
+        assert finished.exit_code == 125
+        assert "at most 131072 can be given" in finished.detail
 
 
 async def test_only_containers_without_an_attempt_are_removed(tmp_path: Path) -> None:

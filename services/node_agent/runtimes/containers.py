@@ -33,6 +33,7 @@ from services.node_agent.memory.pools import socket_folder
 from services.node_agent.runtimes import container as c
 from services.node_agent.runtimes.allowed import NOTHING, Allowed, Range, place_of
 from services.node_agent.runtimes.engine import Engine, names, socket_of
+from services.node_agent.runtimes.faults import NoContainer
 from services.node_agent.runtimes.images import Credentials, Images, Wanted
 from services.node_agent.runtimes.own_folders import Lent, OwnFolders
 from services.node_agent.runtimes.runner import VARIABLE, unmount
@@ -47,6 +48,10 @@ PREFIX: Final = "muster"
 NAME_DIGITS: Final = 8
 MOUNTS: Final = "mounts"
 GONE: Final = "gone"
+# How often an engine that does not answer yet is asked for orphaned containers.
+ORPHANS_AGAIN_S: Final = 30.0
+# The kernel's bound of one variable, MAX_ARG_STRLEN.
+VARIABLE_BYTES_MAX: Final = 128 << 10
 
 logger = logging.getLogger(__name__)
 
@@ -84,11 +89,12 @@ class Containers:
     def adopt(self, keys: Collection[str]) -> None:
         """Remove containers that belong to none of the attempts in `keys`.
 
-        This runs in the background: an engine may hang, and the jobs here need their leases.
+        This runs in the background until the engine has answered: it may hang or start later, and
+        the jobs here need their leases.
         """
-        if (engine := self._engine()) is not None:
+        if self.jobs_dir is not None:
             scratch = self.folders.orphans(keys)
-            self.removing = asyncio.create_task(self._remove_orphans(engine, keys, scratch))
+            self.removing = asyncio.create_task(self._remove_orphans(keys, scratch))
 
     def isolation(self) -> dict[str, str]:
         """Return whether images can run here, for NodeRegistered.
@@ -113,31 +119,37 @@ class Containers:
             self.removing.cancel()
             await asyncio.gather(self.removing, return_exceptions=True)
 
-    async def _remove_orphans(
-        self, engine: Engine, keys: Collection[str], scratch: Sequence[str]
-    ) -> None:
+    async def _remove_orphans(self, keys: Collection[str], scratch: Sequence[str]) -> None:
         """Remove orphaned containers, and the scratch directories of these attempts.
 
         Jobs that started in the meantime keep theirs.
         """
         for key in scratch:
             await asyncio.to_thread(self.folders.let_go, key)
-        try:
-            for name, job_dir in await engine.left(c.LABEL):
-                path = Path(job_dir)
-                if (
-                    path.parent == self.jobs_dir
-                    and path.name not in keys
-                    and path.name not in self.begun
-                ):
-                    logger.warning(
-                        "container %s of %s is removed: this agent knows no such attempt",
-                        name[:12],
-                        path.name,
-                    )
-                    await engine.remove(name)
-        except Unavailable as error:
-            logger.warning("%s", error)
+        is_told = False
+        while True:
+            try:
+                if (engine := self._engine()) is not None:
+                    await self._remove_unknown(engine, keys)
+                    return
+            except Unavailable as error:
+                if not is_told:
+                    logger.warning("orphaned containers stay for now: %s", error)
+                is_told = True
+            await asyncio.sleep(ORPHANS_AGAIN_S)
+
+    async def _remove_unknown(self, engine: Engine, keys: Collection[str]) -> None:
+        """Remove the containers of attempts that this agent does not know. Raises Unavailable."""
+        for name, job_dir in await engine.left(c.LABEL):
+            path = Path(job_dir)
+            is_known = path.name in keys or path.name in self.begun
+            if path.parent == self.jobs_dir and not is_known:
+                logger.warning(
+                    "container %s of %s is removed: this agent knows no such attempt",
+                    name[:12],
+                    path.name,
+                )
+                await engine.remove(name)
 
     async def hold(
         self,
@@ -178,11 +190,10 @@ class Containers:
         made = replace(made, mounts=places)
         argv = (sys.executable, "-I", "-S", str(RUNNER))
         workdir = made.workdir if order.spec.workdir or order.spec.upload else ""
-        env = {VARIABLE: msgspec.json.encode(made).decode()}
         return replace(
             launch,
             argv=argv,
-            env=env,
+            env={VARIABLE: _text_of(made)},
             workdir=workdir,
             limits={},
             container=True,
@@ -331,6 +342,19 @@ class Containers:
             users=self.allowed.users,
             taken=self.taken() if self.allowed.users else (),
         )
+
+
+def _text_of(made: c.Made) -> str:
+    """Return the input of the runner for its variable. Raises NoContainer if it is too long."""
+    text = msgspec.json.encode(made).decode()
+    size = len(VARIABLE) + len(text.encode()) + len("=\0")
+    if size > VARIABLE_BYTES_MAX:
+        raise NoContainer(
+            f"the container's description has {size} bytes, and at most {VARIABLE_BYTES_MAX} can "
+            "be given: most of it are the job's environment, secrets and arguments. Put large "
+            "values into a file"
+        )
+    return text
 
 
 def _environment(launch: Launch, spec: JobSpec) -> dict[str, str]:
