@@ -136,6 +136,25 @@ async def test_the_least_recently_used_images_go_and_no_image_in_use(
     await world.said(f.JobReleased, "long")
 
 
+async def test_an_image_that_an_operator_tagged_stays(world: World, store: Registry) -> None:
+    names = [store.named(f"team/{name}:1") for name in ("one", "two")]
+    for number, name in enumerate(names):
+        store.add(f"team/{('one', 'two')[number]}:1", files(), Labels={"n": name})
+        assert (await outcome(world, f"j{number}", name))[0] == 0
+    images, engine = world.agent.means.containers.images, Engine(ENGINE)
+    await world.until(lambda: len(world.facts(f.JobReleased)) == len(names))
+    async with engine._session() as session:
+        tag = {"repo": "muster-test-mine", "tag": "1"}
+        assert (await engine._ask(session, "POST", f"/images/{names[0]}/tag", **tag))[0] == 201
+    images.bytes_max = 1
+    assert (await outcome(world, "k", names[1]))[0] == 0
+    assert images.removing is not None
+    await images.removing
+    there = [await engine.image(name) is not None for name in (names[0], "muster-test-mine:1")]
+    removed_image("muster-test-mine:1")
+    assert there == [False, True]
+
+
 async def test_a_pull_tells_how_far_it_is(world: World, store: Registry) -> None:
     store.add("team/big:1", files(6 << 20))
     store.pause_s = 0.1
