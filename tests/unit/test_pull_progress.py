@@ -35,9 +35,12 @@ def test_progress_counts_bytes_and_layers() -> None:
 
 
 def test_an_error_is_kept_and_unknown_lines_are_not_counted() -> None:
-    progress = events({"error": "denied", "errorDetail": {}}, {"error": "later"})
+    progress = events()
     progress.note(b"<html>")
     progress.note(b"")
+    assert progress.wrong == ""
+    progress.note(b'{"error": "denied", "errorDetail": {}}')
+    progress.note(b'{"error": "later"}')
     assert (progress.wrong, progress.words) == ("denied", "")
 
 
