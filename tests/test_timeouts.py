@@ -98,6 +98,7 @@ STAY: Final[dict[str, str]] = {
         prober.DIAL_AGAIN_S prober.ACCEPT_AGAIN_S cli.verbs.fabric.POLL_S
         cli.verbs.cp.LOOK_FIRST_S cli.verbs.cp.LOOK_MAX_S
         api_gateway.channels.channel.AWAY_S api_gateway.channels.channel.RETRY_S connection.LINGER_S
+        tls.EVERY_S
         records.DRAIN_S keeping.AGAIN_NS keeping.LOOK_NS standbys.LOOK_S dispatch.PROMOTION_LOOK_S
         dispatch.PROMOTION_S standby_runner.AGAIN_FIRST_S standby_runner.AGAIN_MAX_S
         standby_runner.LOCK_LOOK_S standby_runner.LOCK_WAIT_S standby_runner.LOOK_S

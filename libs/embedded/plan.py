@@ -127,10 +127,13 @@ def gateways(shape: Shape) -> list[str]:
 def _gateway(
     state: Path, shape: Shape, number: int, base: Settings, environ: Mapping[str, str]
 ) -> Spec:
-    """Return one gateway. Each has its own port; other machines join at the first."""
+    """Return one gateway. Each has its own ports; other machines join at the first."""
     instance = shape.fleet.gateways[number]
     process_settings = msgspec.structs.replace(
-        base, instance=instance, gateway_port=shape.port + number
+        base,
+        instance=instance,
+        gateway_port=shape.port + number,
+        gateway_tls_port=base.gateway_tls_port + number,
     )
     if not number:
         process_settings = _outside(state, shape, process_settings)

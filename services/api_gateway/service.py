@@ -6,6 +6,7 @@ answer 503 until then.
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import partial
@@ -29,6 +30,9 @@ from libs.common.transport.uploads_nats import NatsUploads
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.app import create_app
 from services.api_gateway.http.connection import Connection
+from services.api_gateway.http.tls import Certificates
+
+logger = logging.getLogger(__name__)
 
 
 async def main(settings: Settings, stop: asyncio.Event) -> None:
@@ -49,19 +53,32 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
 
 
 async def serve(gateway: Gateway, host: str, port: int, stop: asyncio.Event) -> None:
-    """Run the gateway and its HTTP server until `stop` is set or one of them ends."""
+    """Run the gateway and its HTTP servers until `stop` is set or one of them ends.
+
+    Raises Refused if there is a TLS listener and its certificate cannot be used.
+    """
+    settings = gateway.settings
     servers = [server_for(gateway, host, port)]
-    if gateway.settings.gateway_tls_host:
+    certificates = Certificates(settings) if settings.gateway_tls_host else None
+    if certificates is not None:
         servers.append(
             server_for(
                 gateway,
-                gateway.settings.gateway_tls_host,
-                gateway.settings.gateway_tls_port,
-                tls=True,
+                settings.gateway_tls_host,
+                settings.gateway_tls_port,
+                tls=certificates.listener(),
             )
         )
+    elif settings.gateway_cert_file:
+        logger.warning(
+            "MUSTER_GATEWAY_CERT_FILE is not used, because this gateway has no TLS listener: set "
+            "MUSTER_GATEWAY_TLS_HOST"
+        )
+    fresh = {} if certificates is None else {"certificates": certificates.keep_fresh()}
     try:
-        await serve_together(gateway=gateway.run(), http=_answer_until(stop, gateway, servers))
+        await serve_together(
+            gateway=gateway.run(), http=_answer_until(stop, gateway, servers), **fresh
+        )
     finally:
         stop.set()
 
@@ -108,8 +125,10 @@ def _is_no_refusal(record: logging.LogRecord) -> bool:
     return "without completing handshake" not in record.getMessage()
 
 
-def server_for(gateway: Gateway, host: str, port: int, tls: bool = False) -> uvicorn.Server:
-    """Return the HTTP server, with `tls` under the cluster's certificate.
+def server_for(
+    gateway: Gateway, host: str, port: int, tls: ssl.SSLContext | None = None
+) -> uvicorn.Server:
+    """Return an HTTP server, with `tls` one that speaks only TLS.
 
     `libs.common.process.service.run` handles signals, not the server.
     """
@@ -131,9 +150,9 @@ def server_for(gateway: Gateway, host: str, port: int, tls: bool = False) -> uvi
         # The source address is recorded, and a header that a client sends does not prove it.
         proxy_headers=False,
         timeout_graceful_shutdown=max(1, gateway.settings.gateway_stop_ms // 1_000),
-        ssl_certfile=gateway.settings.tls_cert_file if tls else None,
-        ssl_keyfile=gateway.settings.tls_key_file if tls else None,
     )
+    config.load()
+    config.ssl = tls
     logging.getLogger("uvicorn.error").addFilter(_is_no_refusal)
     server = uvicorn.Server(config)
     server.capture_signals = nullcontext  # type: ignore[method-assign, assignment]

@@ -89,10 +89,15 @@ HELP: Final = {
         "separated by commas; * for all."
     ),
     "gateway_tls_host": (
-        "Address on which the gateway also listens with TLS; other machines join there. Empty: "
-        "no TLS listener."
+        "Address on which the gateway also listens with TLS: for clients, and for machines that "
+        "join. Empty: no TLS listener."
     ),
     "gateway_tls_port": "Port of the gateway's TLS listener.",
+    "gateway_cert_file": (
+        "Certificate (PEM, with its chain) that clients see at the TLS listener. It is read again "
+        "when the file changes. Empty: that of the cluster's own authority."
+    ),
+    "gateway_key_file": "Private key of MUSTER_GATEWAY_CERT_FILE (PEM, without a password).",
     "join_url": (
         "Address that other machines use to join, if it differs from the TLS listener's: "
         "https://ADDRESS:PORT."
@@ -100,9 +105,9 @@ HELP: Final = {
     "join_nats": (
         "Addresses at which other machines reach the NATS servers. Empty: the same as MUSTER_NATS."
     ),
-    "tls_ca_file": "Certificate of the gateway's own authority. A machine that joins pins it.",
-    "tls_cert_file": "Certificate of the gateway.",
-    "tls_key_file": "Private key of the gateway's certificate (mode 0600).",
+    "tls_ca_file": "Certificate of the cluster's own authority. A machine that joins pins it.",
+    "tls_cert_file": "Certificate of the gateway that machines see when they join.",
+    "tls_key_file": "Private key of MUSTER_TLS_CERT_FILE (mode 0600).",
     "api_keys_file": (
         "File of accepted API keys, one SHA-256 digest in hex per line. Empty: accept none."
     ),

@@ -55,6 +55,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     gateway_cors_origins: str = ""
     gateway_tls_host: str = ""
     gateway_tls_port: int = 8443
+    gateway_cert_file: str = ""
+    gateway_key_file: str = ""
     join_url: str = ""
     join_nats: str = ""
     tls_ca_file: str = ""
