@@ -33,6 +33,7 @@ PURE: Final = (
     "libs/job/transport/frames.py",
     "libs/job/transport/session.py",
     "libs/common/arrays.py",
+    "libs/common/placeholders.py",
     "libs/common/state/arrivals.py",
     "libs/common/bounds.py",
     "libs/common/state/baseline.py",

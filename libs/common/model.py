@@ -80,6 +80,9 @@ class Serve(msgspec.Struct, frozen=True):
     With `standby` a second engine may wait on the same devices, on `standby_port`. With
     `device_weights` the node offers weights that stay on its devices, before the replica starts.
     `served_name` is the model's name at the replica's server (empty: `model`).
+
+    `keyed`: each attempt has a key of its own, which gateways send and which stands for `{key}` in
+    its environment. `hosted`: the node's address stands for `{host}` in its command.
     """
 
     model: str
@@ -93,6 +96,8 @@ class Serve(msgspec.Struct, frozen=True):
     standby: bool = False
     device_weights: bool = False
     served_name: str = ""
+    keyed: bool = False
+    hosted: bool = False
 
 
 class Allocation(msgspec.Struct, frozen=True):
@@ -246,9 +251,9 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
     """The specification of a model's replicas; each is a job on `nodes` nodes, one of which
     answers.
 
-    With `scaling`, `replicas` is the number to begin with. `{port}` in the command stands for the
-    port of the replica. The server knows the model as `served_name` (empty: by its name). With
-    `batching` the gateway joins requests. Fields of JobSpec too apply to each replica
+    With `scaling`, `replicas` is the number to begin with. `command` and `env` may hold the
+    placeholders of `placeholders.py`. The server knows the model as `served_name` (empty: by its
+    name). With `batching` the gateway joins requests. Fields of JobSpec too apply to each replica
     (`model_view.replica_spec`).
     """
 

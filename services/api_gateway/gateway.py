@@ -155,7 +155,7 @@ class Gateway:
         self.meter: Meter = Limited(
             lambda: self.cluster, self.bus, self.clock, settings.limits_answer_ms / 1_000
         )
-        self.upstream = Upstream(settings)
+        self.upstream = Upstream(settings, self.vault.replica_key)
         self.usage = Usages(self)
         queues = self.queues = Queues(self)
         self.turns = TurnExchange(queues, self.bus, settings.instance)

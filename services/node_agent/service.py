@@ -49,7 +49,7 @@ from services.node_agent.jobs.beginning import Ground, begin
 from services.node_agent.jobs.closing import Closing
 from services.node_agent.jobs.files import FileAnswers
 from services.node_agent.jobs.means import Means
-from services.node_agent.jobs.probe import probe_replica
+from services.node_agent.jobs.probe import ReplicaProbes
 from services.node_agent.links.links import Links
 from services.node_agent.peers.peers import Peers
 from services.node_agent.registration import fenced_words, registration_facts
@@ -95,7 +95,7 @@ class Agent:
         self.jobs = jobs
         self.driver = driver
         self.memory = memory
-        self.probe = probe
+        self.probes = ReplicaProbes(probe, machine, bus)
         self.peers = peers
         self.prober = prober or NoProber()
         self.sampling = sampling or Sampling(driver, 0)
@@ -319,9 +319,9 @@ class Agent:
             case a.CheckRelease():
                 self._spawn(self.devices.check_release(action))
             case a.ProbeReplica():
-                address = self.machine.address
-                self._spawn(probe_replica(self.probe, address, action, self.tell))
+                self._spawn(self.probes.probe(action, self.tell))
             case a.ForgetJob():
+                self.probes.forget(action.ref)
                 self.means.forget(s.key_of(action.ref))
                 self._spawn(self.closing.close(action))
             case a.KeepData():

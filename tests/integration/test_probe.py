@@ -12,7 +12,9 @@ from services.node_agent.machine.ports import is_free
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
-async def asked(reply: bytes, hold_s: float = 0.0, within_s: float = PROBE_S) -> tuple[str, bytes]:
+async def asked(
+    reply: bytes, hold_s: float = 0.0, within_s: float = PROBE_S, key: str | None = ""
+) -> tuple[str, bytes]:
     """Return the probe's result for a server that answers so, and the request that it got."""
     heard = b""
 
@@ -25,9 +27,8 @@ async def asked(reply: bytes, hold_s: float = 0.0, within_s: float = PROBE_S) ->
 
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     async with server:
-        said = await probe(
-            "127.0.0.1", server.sockets[0].getsockname()[1], "/healthz?deep=1", within_s
-        )
+        port = server.sockets[0].getsockname()[1]
+        said = await probe("127.0.0.1", port, "/healthz?deep=1", within_s, key)
     return said, heard
 
 
@@ -50,6 +51,23 @@ async def test_only_2xx_is_ready(reply: bytes, said: str) -> None:
 async def test_probe_requests_the_health_path() -> None:
     _, heard = await asked(b"HTTP/1.1 200 OK\r\n\r\n")
     assert heard.startswith(b"GET /healthz?deep=1 HTTP/1.1\r\nHost: 127.0.0.1:")
+    assert b"Authorization" not in heard
+
+
+async def test_probe_carries_the_key_of_the_replica() -> None:
+    _, heard = await asked(b"HTTP/1.1 200 OK\r\n\r\n", key="k1")
+    assert b"\r\nAuthorization: Bearer k1\r\n" in heard
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_a_demand_for_the_key_is_an_answer_only_while_the_key_is_unknown(status: int) -> None:
+    reply = b"HTTP/1.1 %d No\r\n\r\n" % status
+    assert [(await asked(reply, key=key))[0] for key in ("", "k1", None)] == [
+        f"status {status}",
+        f"status {status}",
+        "",
+    ]
+    assert (await asked(b"HTTP/1.1 500 No\r\n\r\n", key=None))[0] == "status 500"
 
 
 async def test_probe_reports_a_port_without_a_listener() -> None:

@@ -324,7 +324,9 @@ class Machine:
         self.brokers[-1].began(key_of(ref))
         return True
 
-    async def probe(self, address: str, port: int, path: str, within_s: float = 0) -> str:
+    async def probe(
+        self, address: str, port: int, path: str, within_s: float = 0, key: str | None = ""
+    ) -> str:
         """Probe a server on this machine as `services.node_agent.jobs.probe` does."""
         await asyncio.sleep(PROBE_S)
         for ref, supervised in self.supervised.items():

@@ -94,9 +94,25 @@ def test_a_probe_s_answer_about_a_job_that_serves_nothing_is_no_news() -> None:
 
 
 def test_the_port_stands_in_the_command_of_a_replica_and_of_no_other_job() -> None:
-    assert argv_of(order()) == ("serve", "--port=29501", "29501")
+    assert argv_of(order(), "10.0.0.7") == ("serve", "--port=29501", "29501")
     other = replace(order(), spec=replace(order().spec, serve=None))
-    assert argv_of(other) == ("serve", "--port={port}", "{port}")
+    assert argv_of(other, "10.0.0.7") == ("serve", "--port={port}", "{port}")
+
+
+def test_the_node_s_address_stands_in_the_command_of_a_replica_that_is_hosted() -> None:
+    words = ("serve", "--host={host}", "{port}")
+    plain = replace(order(), spec=replace(order().spec, command=words))
+    assert argv_of(plain, "10.0.0.7") == ("serve", "--host={host}", "29501")
+    there = replace(plain, spec=replace(plain.spec, serve=replace(plain.spec.serve, hosted=True)))
+    assert argv_of(there, "10.0.0.7") == ("serve", "--host=10.0.0.7", "29501")
+
+
+def test_a_replica_with_a_key_is_probed_with_it() -> None:
+    node, plain = Node(), order()
+    spec = replace(plain.spec, serve=replace(plain.spec.serve, keyed=True))
+    node.orders(replace(plain, spec=spec))
+    seen = node.see(o.JobLaunched(KEY), o.ProcessStarted(KEY, 77))
+    assert replace(ASK, keyed=True) in seen and ASK not in seen
 
 
 def test_a_replica_is_probed_from_its_start_until_it_answers() -> None:

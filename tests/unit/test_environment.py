@@ -4,6 +4,7 @@ from msgspec.structs import replace
 
 from libs.common import arrays
 from libs.common.messages import Peer, StartOrder
+from libs.common.messages.secret_messages import REPLICA_KEY
 from libs.common.model import Gpu, GpuHold, GpuId, JobId, JobSpec, NodeId, Serve, standby_port
 from services.node_agent.jobs.environment import environment, passed_on
 
@@ -183,3 +184,30 @@ def test_the_agents_own_secrets_never_reach_a_job() -> None:
         "PATH": "/bin",
     }
     assert passed_on(own) == {"PATH": "/bin"}
+
+
+def replica(keyed: bool = True) -> StartOrder:
+    one = order({"VLLM_API_KEY": "{key}", "HEADER": "Bearer {key}", "OTHER": "{host}"})
+    return replace(one, spec=replace(one.spec, serve=Serve("chat", 1, keyed=keyed)))
+
+
+def test_a_replica_s_key_stands_where_its_user_wants_it() -> None:
+    secrets = {REPLICA_KEY: "k1", "HF_TOKEN": "t", "MUSTER_RANK": "9"}
+    found = environment(
+        replica(), "b", inventory("nvidia"), BASE, address="10.0.0.2", secrets=secrets
+    )
+    assert (found["HF_TOKEN"], found["MUSTER_RANK"]) == ("t", "1") and REPLICA_KEY not in found
+    names = ("VLLM_API_KEY", "HEADER", "OTHER", "MUSTER_REPLICA_KEY", "MUSTER_HOST")
+    assert [found[name] for name in names] == ["k1", "Bearer k1", "{host}", "k1", "10.0.0.2"]
+
+
+def test_a_replica_without_a_key_keeps_its_environment_as_it_is() -> None:
+    plain = replica(keyed=False)
+    found = environment(plain, "b", inventory("nvidia"), BASE, address="10.0.0.2")
+    assert (found["VLLM_API_KEY"], found["MUSTER_HOST"]) == ("{key}", "10.0.0.2")
+    assert "MUSTER_REPLICA_KEY" not in found
+
+
+def test_another_job_has_neither_a_key_nor_an_address_to_listen_on() -> None:
+    found = environment(order(), "b", inventory("nvidia"), BASE, address="10.0.0.2")
+    assert not {"MUSTER_REPLICA_KEY", "MUSTER_HOST"} & found.keys()

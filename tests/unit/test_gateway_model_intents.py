@@ -53,6 +53,24 @@ def test_a_deployment_records_the_requested_fields() -> None:
     )
 
 
+def test_a_variable_may_hold_the_replica_s_own_key_and_no_other() -> None:
+    own = deployment({**BODY, "env": {"VLLM_API_KEY": "{key}"}}, None, TENANT)
+    assert own.spec.env == {"VLLM_API_KEY": "{key}"}
+    with pytest.raises(Refused, match="looks like a secret"):
+        deployment({**BODY, "env": {"VLLM_API_KEY": "{key}x"}}, None, TENANT)
+
+
+def test_only_a_replica_that_names_them_has_a_key_and_the_address_of_its_node() -> None:
+    def serve(command: tuple[str, ...], **env: str) -> tuple[bool, bool]:
+        found = model_view.replica_spec(ModelSpec(command=command, env=env), "chat", 1).serve
+        assert found is not None
+        return found.keyed, found.hosted
+
+    assert serve(("serve", "{port}", "{key}"), A="{host}") == (False, False)
+    assert serve(("serve", "{port}"), A="Bearer {key}") == (True, False)
+    assert serve(("serve", "{host}:{port}")) == (False, True)
+
+
 @pytest.mark.parametrize(
     ("more", "word"),
     [

@@ -10,6 +10,7 @@ import pytest
 from nacl.public import PrivateKey, SealedBox
 
 from libs.common.errors import Corrupt, Refused
+from libs.common.model import JobId
 from libs.common.transport.kv import MemoryOutputs
 from services.api_gateway.secrets.vault import Vault, sealed_to
 
@@ -69,3 +70,24 @@ def test_an_answer_opens_with_the_asker_s_key_only() -> None:
     assert msgspec.msgpack.decode(SealedBox(private).decrypt(sealed)) == {"TOKEN": VALUE}
     with pytest.raises(Refused):
         sealed_to(b"short", {})
+
+
+async def test_each_attempt_of_a_replica_has_a_key_of_its_own_without_the_bucket(
+    tmp_path: Path,
+) -> None:
+    store = MemoryOutputs()
+    kept, again, other = vault(tmp_path, store=store), vault(tmp_path), vault(tmp_path, b"j")
+    keys = [
+        kept.replica_key(JobId("chat-1"), 1),
+        kept.replica_key(JobId("chat-1"), 2),
+        kept.replica_key(JobId("chat-2"), 1),
+        other.replica_key(JobId("chat-1"), 1),
+    ]
+    assert len(set(keys)) == 4 and {len(key) for key in keys} == {64}
+    assert again.replica_key(JobId("chat-1"), 1) == keys[0]
+    assert store.values == {}
+
+
+def test_a_gateway_without_a_key_file_has_no_keys_of_replicas() -> None:
+    with pytest.raises(Refused, match="MUSTER_VAULT_KEY_FILE"):
+        Vault("", MemoryOutputs()).replica_key(JobId("chat-1"), 1)

@@ -17,14 +17,16 @@ from libs.cli.terminal.output import complain
 def command(name: str, words: tuple[str, ...], wait: bool, **values: object) -> int:
     """Serve a model: run replicas of a command that answers HTTP.
 
-    Each replica is a job with its own port: {port} in the command, PORT in the environment. A
-    replica receives requests while its health path answers 2xx. A replica that dies is replaced.
+    Each replica is a job with its own port: {port} in the command, PORT in the environment. {host}
+    in the command is the address of its node, and {key} in a value of --env a key that only
+    gateways and probes send. A replica receives requests while its health path answers 2xx. A
+    replica that dies is replaced.
 
     \b
     muster deploy chat --replicas 2 -- \\
-        vllm serve Qwen/Qwen2.5-7B-Instruct --host 0.0.0.0 --port {port}
-    muster deploy chat --replicas 0..8 --target-ttft 500ms -- \\
-        vllm serve Qwen/Qwen2.5-7B-Instruct --host 0.0.0.0 --port {port}
+        vllm serve Qwen/Qwen2.5-7B-Instruct --host {host} --port {port}
+    muster deploy chat --env VLLM_API_KEY={key} --replicas 0..8 --target-ttft 500ms -- \\
+        vllm serve Qwen/Qwen2.5-7B-Instruct --host {host} --port {port}
     muster deploy chat --image vllm/vllm-openai:v0.31 --start 10m -- \\
         --model Qwen/Qwen2.5-7B-Instruct --port {port}
     muster deploy large --gpus 4 --gpu-model 'H100|H200' --interconnect required \\

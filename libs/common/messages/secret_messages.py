@@ -13,18 +13,22 @@ from libs.common.model import JobId
 
 # The entry of an answer with a RegistryLogin as JSON; no variable has this name.
 REGISTRY: Final = ".registry"
+# The entry with the key of a replica's attempt.
+REPLICA_KEY: Final = ".replica_key"
 
 
 class SecretAsk(msgspec.Struct, frozen=True):
     """agent -> gateway: a request. `public_key` is X25519, created for this request.
 
     `registry`: the request is for the tenant's credentials for the registry of the job's image.
+    `replica_key`: it is for the key of the replica's attempt alone.
     """
 
     job_id: JobId
     attempt: int
     public_key: bytes
     registry: bool = False
+    replica_key: bool = False
 
 
 class RegistryLogin(msgspec.Struct, frozen=True):

@@ -35,6 +35,8 @@ ELSEWHERE: Final = {
     "MUSTER_GPU_SHARE": "In a job: its fraction of each device, in hundredths.",
     "MUSTER_TENANT": "In a job: its tenant.",
     "MUSTER_PEERS": "In a job: its nodes and their addresses.",
+    "MUSTER_HOST": "In a replica: the address of its node, for its server to listen on.",
+    "MUSTER_REPLICA_KEY": "In a replica with {key} in its environment: the key that gateways send.",
     "MUSTER_PORT": (
         "In a job: the port assigned to it. For docker compose: published port of the first "
         "gateway."

@@ -96,11 +96,12 @@ class Model(msgspec.Struct):
 
 
 class Endpoint(msgspec.Struct, frozen=True):
-    """The address of a replica."""
+    """The address of a replica, and the attempt whose key a gateway sends there (0: no key)."""
 
     job_id: JobId
     address: str
     port: int
+    keyed_attempt: int = 0
 
 
 class Cluster(msgspec.Struct):
@@ -250,4 +251,6 @@ def endpoint_of(cluster: Cluster, job: Job) -> Endpoint:
     promoted.
     """
     member = next(iter(job.members.values()))
-    return Endpoint(job.job_id, cluster.nodes[member.node_id].address, member.port or job.port)
+    address, port = cluster.nodes[member.node_id].address, member.port or job.port
+    is_keyed = job.spec.serve is not None and job.spec.serve.keyed
+    return Endpoint(job.job_id, address, port, job.attempt if is_keyed else 0)

@@ -7,6 +7,7 @@ from typing import Final
 
 from libs.common.life import job_life
 from libs.common.model import JobSpec, ModelSpec, Serve
+from libs.common.placeholders import HOST, KEY, any_has
 from libs.common.state.cluster import (
     Cluster,
     Endpoint,
@@ -53,6 +54,8 @@ def replica_spec(
         standby=standby,
         device_weights=device_weights,
         served_name=spec.served_name,
+        keyed=any_has(spec.env.values(), KEY),
+        hosted=any_has(spec.command, HOST),
     )
     return JobSpec(
         **{field: getattr(spec, field) for field in SHARED_FIELDS},

@@ -15,7 +15,7 @@ from libs.common.container_spec import registry_of, registry_secret
 from libs.common.errors import Corrupt, Refused, Unavailable
 from libs.common.facts import UNDECODABLE
 from libs.common.folds.secret_fold import secret_key
-from libs.common.messages.secret_messages import REGISTRY, SecretAnswer, SecretAsk
+from libs.common.messages.secret_messages import REGISTRY, REPLICA_KEY, SecretAnswer, SecretAsk
 from libs.common.model import NodeId
 from libs.common.state.cluster import Cluster, Job
 from libs.common.transport.bus import Bus
@@ -55,10 +55,17 @@ class SecretAnswers:
             known = secret_key(job.tenant, name) in self.cluster().secrets
             login = {REGISTRY: await self._value(job, name)} if known else {}
             return sealed_to(ask.public_key, login)
-        values = {
-            variable: await self._value(job, name) for variable, name in job.spec.secrets.items()
-        }
+        values = self._replica_key(job)
+        if not ask.replica_key:
+            values |= {
+                variable: await self._value(job, name)
+                for variable, name in job.spec.secrets.items()
+            }
         return sealed_to(ask.public_key, values)
+
+    def _replica_key(self, job: Job) -> dict[str, str]:
+        is_keyed = job.spec.serve is not None and job.spec.serve.keyed
+        return {REPLICA_KEY: self.vault.replica_key(job.job_id, job.attempt)} if is_keyed else {}
 
     async def _value(self, job: Job, name: str) -> str:
         known = self.cluster().secrets.get(secret_key(job.tenant, name))

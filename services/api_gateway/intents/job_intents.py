@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from libs.common import model
+from libs.common import model, placeholders
 from libs.common.errors import Refused
 from libs.common.facts import CancelRequested, JobSubmitted, NodeDeclaredDead, check_fact_size
 from libs.common.messages import NewNodes
@@ -274,7 +274,9 @@ def check_environment(env: dict[str, str]) -> None:
                 f"env: {name[:64]!r} is not a valid variable: use letters, digits and _ in the "
                 "name, and no NUL byte in the value"
             )
-        if value and (plain_secrets.SECRET_NAME.search(name) or plain_secrets.in_text(value)):
+        if value in ("", placeholders.KEY):  # the agent puts the replica's own key there
+            continue
+        if plain_secrets.SECRET_NAME.search(name) or plain_secrets.in_text(value):
             raise Refused(
                 f"env: {name[:64]} looks like a secret, and the log keeps env for ever: store it "
                 f"with `muster secret set NAME` and submit with --secret NAME={name[:64]}"

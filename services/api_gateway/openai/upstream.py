@@ -9,29 +9,40 @@ is rare.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Final
 
 import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
+from libs.common.errors import Refused
+from libs.common.model import JobId
 from libs.common.settings.settings import Settings
 from libs.common.state.cluster import Endpoint
 
 # The client's headers that are forwarded; its key never reaches a replica.
 FORWARDED: Final = {b"traceparent": "traceparent", b"tracestate": "tracestate"}
 URLS_KEPT_MAX: Final = 1_024
+KEYS_KEPT_MAX: Final = 1_024
 FAILURES: Final = (aiohttp.ClientError, OSError)
+
+logger = logging.getLogger(__name__)
 
 
 class Upstream:
-    """The HTTP session. It is created with the first request, because it needs a running loop."""
+    """The HTTP session. It is created with the first request, because it needs a running loop.
 
-    def __init__(self, settings: Settings) -> None:
+    `replica_key` returns the key of a replica's attempt, or raises Refused.
+    """
+
+    def __init__(self, settings: Settings, replica_key: Callable[[JobId, int], str]) -> None:
         self.settings = settings
+        self.replica_key = replica_key
         self._session: aiohttp.ClientSession | None = None
         self._urls: dict[tuple[Endpoint, str], URL] = {}
+        self._keys: dict[Endpoint, str] = {}
 
     async def post(
         self,
@@ -42,6 +53,9 @@ class Upstream:
     ) -> aiohttp.ClientResponse:
         """Send a request and wait for the answer's headers. Raises one of FAILURES."""
         session = self._session or self._begin()
+        if endpoint.keyed_attempt:
+            headers = headers.copy()  # a second replica may get the same request with another key
+            headers["authorization"] = f"Bearer {self._key(endpoint)}"
         return await session.post(
             self._url(endpoint, path), data=body, headers=headers, allow_redirects=False
         )
@@ -70,6 +84,20 @@ class Upstream:
             found = self._urls[endpoint, path] = URL.build(
                 scheme="http", host=endpoint.address, port=endpoint.port, path=path
             )
+        return found
+
+    def _key(self, endpoint: Endpoint) -> str:
+        """Return the replica's key. Raises ConnectionError if this gateway has none."""
+        found = self._keys.get(endpoint)
+        if found is None:
+            try:
+                found = self.replica_key(endpoint.job_id, endpoint.keyed_attempt)
+            except Refused as error:
+                logger.error("replica %s gets no requests: %s", endpoint.job_id, error)
+                raise ConnectionError(str(error)) from error
+            if len(self._keys) >= KEYS_KEPT_MAX:
+                del self._keys[next(iter(self._keys))]  # the oldest
+            self._keys[endpoint] = found
         return found
 
     async def close(self) -> None:

@@ -1,5 +1,5 @@
 """Tenants' secrets at rest: sealed with one derived key per tenant, under a key that only the
-gateways' host has.
+gateways' host has. The keys of replicas are derived from it too, and stored nowhere.
 
 Without the vault's key file the contents of the bucket SECRETS cannot be read. `Vault.get` notices
 a value that was moved to another tenant or another name. Tests: tests/unit/test_vault.py. Reasons:
@@ -19,9 +19,12 @@ from nacl.secret import SecretBox
 
 from libs.common.errors import Corrupt, Refused
 from libs.common.folds.secret_fold import secret_key
+from libs.common.model import JobId, attempt_key
 from libs.common.transport.kv import OutputStore
 
 KEY_BYTES: Final = 32
+# Keys of replicas are derived apart from the keys of tenants.
+REPLICAS: Final = b"muster-replica"
 
 
 class _Sealed(msgspec.Struct, array_like=True):
@@ -67,6 +70,14 @@ class Vault:
     async def remove(self, tenant: str, name: str) -> None:
         await self.store.put(secret_key(tenant, name), b"")
 
+    def replica_key(self, job_id: JobId, attempt: int) -> str:
+        """Return the key of a replica's attempt, the same at every gateway with this key file.
+
+        Raises Refused if no key file is configured.
+        """
+        text = attempt_key(job_id, attempt).encode()
+        return blake2b(text, key=self._key(), digest_size=KEY_BYTES, person=REPLICAS).hexdigest()
+
     def _secret_box(self, tenant: str) -> SecretBox:
         return SecretBox(blake2b(tenant.encode(), key=self._key(), digest_size=KEY_BYTES).digest())
 
@@ -77,7 +88,8 @@ class Vault:
         """
         if not self.key_file:
             raise Refused(
-                "this gateway cannot store secrets: set MUSTER_VAULT_KEY_FILE to a key file"
+                "this gateway has no key for secrets and replicas: set MUSTER_VAULT_KEY_FILE to a "
+                "key file"
             )
         try:
             key = base64.b64decode(Path(self.key_file).read_bytes(), validate=False)

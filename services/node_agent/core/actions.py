@@ -66,12 +66,16 @@ class CheckRelease(msgspec.Struct, frozen=True):
 
 
 class ProbeReplica(msgspec.Struct, frozen=True):
-    """Ask a replica of this node whether it is ready. `answer_s` 0 means the node's own setting."""
+    """Ask a replica of this node whether it is ready. `answer_s` 0 means the node's own setting.
+
+    `keyed`: with the key of the attempt.
+    """
 
     ref: AttemptRef
     port: int
     path: str
     answer_s: int = 0
+    keyed: bool = False
 
 
 class ForgetJob(msgspec.Struct, frozen=True):

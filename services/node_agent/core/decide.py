@@ -186,11 +186,10 @@ def _probe(attempt: Attempt, now_ns: int) -> list[a.Action]:
     if given_up := serving.end_reason(health, now_ns):
         attempt.stop = s.Stop(given_up, SIGTERM, health.probe.grace_s * 1_000)
         return []
-    return (
-        [a.ProbeReplica(attempt.ref, health.probe.port, health.probe.path, health.probe.answer_s)]
-        if serving.begin_probe(health, now_ns)
-        else []
-    )
+    if not serving.begin_probe(health, now_ns):
+        return []
+    probe = health.probe
+    return [a.ProbeReplica(attempt.ref, probe.port, probe.path, probe.answer_s, keyed=probe.keyed)]
 
 
 def _save_evidence(attempt: Attempt) -> list[a.Action]:

@@ -48,7 +48,8 @@ class Probe(msgspec.Struct, frozen=True):
 
     `timeout_s` is the startup timeout, `grace_s` the time between TERM and KILL when it fails. A
     ready replica is probed every `interval_s`. It has `answer_s` to answer (0: the node's own
-    setting), and is unready after `failures` in a row.
+    setting), and is unready after `failures` in a row. `keyed`: the probe carries the key of the
+    attempt.
     """
 
     port: int
@@ -58,6 +59,7 @@ class Probe(msgspec.Struct, frozen=True):
     interval_s: int = 5
     answer_s: int = 0
     failures: int = 3
+    keyed: bool = False
 
 
 class OrdersReceived(msgspec.Struct, frozen=True):

@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from libs.common.messages import StartOrder
+from libs.common.placeholders import HOST, PORT
 from libs.common.reasons import STARTUP_TIMEOUT, UNHEALTHY
 from services.node_agent.core import observations as o
 
@@ -18,7 +19,6 @@ MS: Final = 1_000_000
 # Probe interval while a replica starts, and after a ready one failed a probe.
 EVERY_STARTING_NS: Final = 250 * MS
 AGAIN_NS: Final = 1_000 * MS
-PORT: Final = "{port}"
 
 
 class Health(msgspec.Struct):
@@ -46,18 +46,33 @@ def probe_of(order: StartOrder) -> o.Probe | None:
         return None
     limits = serve.health_interval_s, serve.health_timeout_s, serve.health_failures
     return o.Probe(
-        order.port, serve.health_path, serve.startup_timeout_s, order.spec.grace_s, *limits
+        order.port,
+        serve.health_path,
+        serve.startup_timeout_s,
+        order.spec.grace_s,
+        *limits,
+        keyed=serve.keyed,
     )
 
 
-def argv_of(order: StartOrder) -> tuple[str, ...]:
+def argv_of(order: StartOrder, address: str) -> tuple[str, ...]:
     """Return the command of the job.
 
-    In a replica's command `{port}` is replaced by the port of its placement.
+    In a replica's command the port of its placement stands for `{port}`, and the node's address for
+    `{host}`.
     """
+    port = str(order.port)
     if order.spec.serve is None:
         return order.spec.command
-    return tuple(word.replace(PORT, str(order.port)) for word in order.spec.command)
+    return tuple(word.replace(PORT, port) for word in hosted(order, address))
+
+
+def hosted(order: StartOrder, address: str) -> tuple[str, ...]:
+    """Return the command of a replica with the node's address for `{host}`."""
+    command = order.spec.command
+    if order.spec.serve is None or not order.spec.serve.hosted:
+        return command
+    return tuple(word.replace(HOST, address) for word in command)
 
 
 def new_health(probe: o.Probe | None) -> Health | None:

@@ -30,9 +30,9 @@ from services.node_agent.supervision.launch_request import AlreadyStarted as Alr
 OnEvent = Callable[[Observation], None]
 
 
-# Probe a replica at (address, port, path) within so many seconds (0: the node's setting). Returns
-# why it is not ready; empty if it is.
-Prober = Callable[[str, int, str, float], Awaitable[str]]
+# Probe a replica at (address, port, path) within so many seconds (0: the node's setting), with its
+# key (empty: it has none; None: the key is unknown). Returns why it is not ready; empty if it is.
+Prober = Callable[[str, int, str, float, str | None], Awaitable[str]]
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,8 +1,8 @@
 """The environment variables of a job, one process per member. Pure.
 
 Later ones win: the machine's (PATH, HOME, LANG), names that other launchers use, the user's own,
-then MUSTER_* and the visible devices, which no user can override. The agent's own variables and
-secrets never appear. Tests: tests/unit/test_environment.py.
+then MUSTER_* and the visible devices, which no user can override, then the job's secrets. The
+agent's own variables and secrets never appear. Tests: tests/unit/test_environment.py.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,9 @@ from msgspec.structs import replace
 from libs.common import arrays
 from libs.common.devices.visibility import indexes, visibility
 from libs.common.messages import StartOrder
+from libs.common.messages.secret_messages import REPLICA_KEY
 from libs.common.model import WHOLE_GPU, Gpu, GpuId, standby_port
+from libs.common.placeholders import KEY
 from services.node_agent.core.inherited import INHERITED
 
 OWN_PREFIX: Final = "MUSTER_"
@@ -28,6 +30,7 @@ VISIBILITY: Final = (
 )
 DEFAULT_PORT: Final = 29_500
 NONE: Final[Mapping[GpuId, GpuId]] = {}
+NO_SECRETS: Final[Mapping[str, str]] = {}
 
 
 def passed_on(environ: Mapping[str, str]) -> dict[str, str]:
@@ -41,14 +44,22 @@ def environment(
     inventory: Sequence[Gpu],
     base: Mapping[str, str],
     instances: Mapping[GpuId, GpuId] = NONE,
+    address: str = "",
+    secrets: Mapping[str, str] = NO_SECRETS,
 ) -> dict[str, str]:
     """Return the member's variables.
 
     `inventory` is what the driver reports, `base` the result of `passed_on`, `instances` the ids of
-    the member's MIG instances by device.
+    the member's MIG instances by device. `address` is the node's own. `secrets` are values by
+    variable; the key of a replica, as REPLICA_KEY, stands for `{key}` in the user's variables.
     """
+    key = secrets.get(REPLICA_KEY, "")
     held = [gpu for hold in order.gpus for gpu in inventory if gpu.uuid == hold.uuid]
-    users = {name: value for name, value in order.spec.env.items() if not reserved(name)}
+    users = {
+        name: value.replace(KEY, key) if key else value
+        for name, value in order.spec.env.items()
+        if not reserved(name)
+    }
     return {
         **base,
         **_launcher(order),
@@ -58,15 +69,17 @@ def environment(
         **users,
         **_own(order, node_id, held),
         **_port(order, "MUSTER_PORT"),
+        **_door(order, address, key),
         **visibility(
             [replace(gpu, uuid=instances.get(gpu.uuid, gpu.uuid)) for gpu in held], inventory
         ),
+        **{name: secrets[name] for name in secrets if not reserved(name)},
     }
 
 
 def reserved(name: str) -> bool:
     """Return whether a user's value for this variable is ignored."""
-    return name.startswith(OWN_PREFIX) or name in VISIBILITY
+    return name.startswith(OWN_PREFIX) or name in VISIBILITY or name == REPLICA_KEY
 
 
 def _own(order: StartOrder, node_id: str, held: Sequence[Gpu]) -> dict[str, str]:
@@ -123,6 +136,13 @@ def _master_port(order: StartOrder) -> int:
 def _port(order: StartOrder, name: str) -> dict[str, str]:
     """Return the port of a replica."""
     return {name: str(order.port)} if order.spec.serve is not None else {}
+
+
+def _door(order: StartOrder, address: str, key: str) -> dict[str, str]:
+    """Return the address where a replica is reached, and the key that gateways send."""
+    if order.spec.serve is None:
+        return {}
+    return {"MUSTER_HOST": address, **({"MUSTER_REPLICA_KEY": key} if key else {})}
 
 
 def _slurm(order: StartOrder, held: Sequence[Gpu]) -> dict[str, str]:

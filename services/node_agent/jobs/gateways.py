@@ -18,10 +18,12 @@ ASK_AGAIN_S: Final = 1.0
 T = TypeVar("T")
 
 
-async def ask(subject: str, question: msgspec.Struct, answer: type[T], bus: Bus) -> T:
+async def ask(
+    subject: str, question: msgspec.Struct, answer: type[T], bus: Bus, tries: int = ASK_TRIES
+) -> T:
     """Return the answer of a gateway. Raises Refused if none answers."""
     data = msgspec.msgpack.encode(question)
-    for left in reversed(range(ASK_TRIES)):
+    for left in reversed(range(tries)):
         try:
             return msgspec.msgpack.decode(await bus.request(subject, data, ASK_S), type=answer)
         except (Unavailable, msgspec.DecodeError) as error:

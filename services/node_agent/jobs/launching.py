@@ -18,7 +18,7 @@ from services.node_agent.devices.instances import Instances
 from services.node_agent.directories import accounts
 from services.node_agent.directories.protocol import Launch, Machine
 from services.node_agent.drivers import Driver
-from services.node_agent.jobs.environment import environment, reserved
+from services.node_agent.jobs.environment import environment
 from services.node_agent.jobs.limits import limits_of
 from services.node_agent.jobs.secret_values import secrets_of
 
@@ -40,7 +40,8 @@ async def launch_of(
     spec = order.spec
     account = await _account(machine, order)
     base = {**machine.environment, **(account.environment if account is not None else {})}
-    secrets = await secrets_of(order, node_id, bus) if spec.secrets else {}
+    is_keyed = spec.serve is not None and spec.serve.keyed
+    secrets = await secrets_of(order, node_id, bus) if spec.secrets or is_keyed else {}
     made = await instances.make(order.gpus, attempt_key(order.job_id, order.attempt))
     if made:
         await asyncio.to_thread(
@@ -50,11 +51,16 @@ async def launch_of(
     return Launch(
         ref=AttemptRef(order.job_id, order.attempt),
         rank=order.rank,
-        argv=serving.argv_of(order),
-        env={
-            **environment(order, node_id, inventory=inventory, base=base, instances=ids),
-            **{name: secrets[name] for name in secrets if not reserved(name)},
-        },
+        argv=serving.argv_of(order, machine.address),
+        env=environment(
+            order,
+            node_id,
+            inventory=inventory,
+            base=base,
+            instances=ids,
+            address=machine.address,
+            secrets=secrets,
+        ),
         workdir=spec.workdir or (_home(base) if account is None or account.home else ""),
         stdin=spec.stdin,
         output_limit_bytes=spec.output_limit_bytes,

@@ -248,7 +248,8 @@ class Resident:
             return launch
         if serve.standby:
             folder = str(self.jobs_dir / key_of(launch.ref))
-            argv = standbys.argv_of(order, folder, launch.account is not None)
+            has_account, address = launch.account is not None, self.machine.address
+            argv = standbys.argv_of(order, folder, has_account, address)
             launch = replace(launch, argv=argv)
         host = self._wanted(serve.model, kept_life.HOST)
         if host is not None and host.tenant == order.tenant:

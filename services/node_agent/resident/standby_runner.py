@@ -39,7 +39,7 @@ class Engine:
     """One engine: its process group, its port, and the descriptor of the lock that it inherited."""
 
     def __init__(self, given: argparse.Namespace, port: int, standby: bool) -> None:
-        self.port = port
+        self.host, self.port = given.host, port
         self.ready = False
         self.ready_ms = 0
         self.began = time.monotonic()
@@ -66,8 +66,11 @@ class Engine:
             return
         self.probe_at = now + PROBE_EVERY_S
         with contextlib.suppress(OSError, urllib.error.URLError, ValueError):
-            url = f"http://127.0.0.1:{self.port}{path}"
-            with urllib.request.urlopen(url, timeout=PROBE_S) as answer:  # nosec B310
+            host = f"[{self.host}]" if ":" in self.host else self.host
+            key = os.environ.get("MUSTER_REPLICA_KEY")
+            headers = {"Authorization": f"Bearer {key}"} if key else {}
+            asked = urllib.request.Request(f"http://{host}:{self.port}{path}", headers=headers)
+            with urllib.request.urlopen(asked, timeout=PROBE_S) as answer:  # nosec B310
                 self.ready = 200 <= answer.status < 300
         if self.ready:
             self.ready_ms = round((time.monotonic() - self.began) * 1_000)
@@ -197,7 +200,7 @@ class Runner:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    for name in ("--health-path", "--lock", "--report", "--wanted"):
+    for name in ("--health-path", "--host", "--lock", "--report", "--wanted"):
         parser.add_argument(name, required=True)
     for name in ("--port", "--standby-port"):
         parser.add_argument(name, type=int, required=True)

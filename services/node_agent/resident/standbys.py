@@ -19,11 +19,13 @@ from libs.common.life import kept_life
 from libs.common.messages import KeepOrder, StartOrder
 from libs.common.model import standby_port
 from libs.common.state.kept import kept_key
+from services.node_agent.core import serving
 from services.node_agent.core import state as s
 from services.node_agent.core.attempt import Attempt
 from services.node_agent.core.observations import KeepSeen, Observation, StandbySeen
 from services.node_agent.directories.job_ownership import OWN
 
+LOOPBACK: Final = "127.0.0.1"
 LOOK_S: Final = 0.05
 # While no attempt here has a standby: looking every LOOK_S would cost each node 2 ms per second.
 LOOK_IDLE_S: Final = 0.5
@@ -51,22 +53,27 @@ class Report(msgspec.Struct):
 _report = msgspec.json.Decoder(Report)
 
 
-def argv_of(order: StartOrder, job_dir: str, has_account: bool) -> tuple[str, ...]:
-    """Return the command of a replica with a standby."""
-    assert order.spec.serve is not None, "only replicas have a standby"
+def argv_of(order: StartOrder, job_dir: str, has_account: bool, address: str) -> tuple[str, ...]:
+    """Return the command of a replica with a standby.
+
+    Engines that are told the node's address are probed there, because they listen nowhere else.
+    """
+    serve = order.spec.serve
+    assert serve is not None, "only replicas have a standby"
     own = f"{job_dir}/{OWN}" if has_account else job_dir
     return (
         sys.executable,
         "-I",
         RUNNER,
-        f"--health-path={order.spec.serve.health_path}",
+        f"--health-path={serve.health_path}",
+        f"--host={address if serve.hosted else LOOPBACK}",
         f"--lock={own}/{LOCK}",
         f"--report={own}/{REPORT}",
         f"--wanted={job_dir}/{WANTED}",
         f"--port={order.port}",
         f"--standby-port={standby_port(order.port)}",
         "--",
-        *order.spec.command,
+        *serving.hosted(order, address),
     )
 
 
