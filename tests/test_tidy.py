@@ -34,6 +34,8 @@ PURE: Final = (
     "libs/job/transport/session.py",
     "libs/common/arrays.py",
     "libs/common/placeholders.py",
+    "libs/common/state/accounts.py",
+    "libs/common/state/rate_limits.py",
     "libs/common/state/arrivals.py",
     "libs/common/bounds.py",
     "libs/common/state/baseline.py",

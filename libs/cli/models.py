@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from libs.cli.flags.durations import age
+from libs.cli.flags.limit_flags import in_words
 from libs.cli.gateway import ask, model_path
 from libs.cli.profile import Profile
 from libs.cli.terminal.output import complain
@@ -95,6 +96,15 @@ def guests_line(model: Model) -> str:
     """Return the tenants that the model is shared with, in words."""
     guests = model.get("shared_with", [])
     return "with all tenants" if "*" in guests else f"with {', '.join(guests)}"
+
+
+def limits_line(model: Model) -> str:
+    """Return the limits of tenants at the model in words; empty if there are none."""
+    limits = model.get("limits") or {}
+    return "; ".join(
+        f"{'each other guest' if tenant == '*' else tenant} {in_words(found)}"
+        for tenant, found in limits.items()
+    )
 
 
 def queue_line(queue: dict[str, Any]) -> str:

@@ -89,7 +89,7 @@ VERBS: Final[dict[str, Verb]] = {
     "whoami": Verb(PEOPLE, "Show the user, tenant and role of the key in use."),
     "usage": Verb(PEOPLE, "Show tokens and GPU time by tenant, user, key and model."),
     "tenant": Verb(PEOPLE, "List, create, show and remove tenants and their limits."),
-    "key": Verb(PEOPLE, "Create, list, rotate and revoke API keys."),
+    "key": Verb(PEOPLE, "Create, list, limit, rotate and revoke API keys."),
     "secret": Verb(PEOPLE, "Store, list and remove secrets for jobs."),
     "up": Verb(HERE, "Start a cluster on this machine."),
     "down": Verb(HERE, "Stop the cluster that muster up started."),

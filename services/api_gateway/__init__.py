@@ -3,11 +3,11 @@
 Owns: REST, API keys, the views that people and tools read
 Reads: all facts (views)
 Writes: JobSubmitted, CancelRequested, TenantSet, KeyCreated, KeyRotated, KeyRevoked,
-  AccessRecorded, SecretSet, SecretRemoved, NodeInvited, NodeJoined, NodeRemovalRequested,
-  NodeRevoked, ModelDeployed, ModelScaled, ModelUndeployed, ModelAliasSet, ModelShareSet, ModelUsed,
-  ModelKeepRequested, ModelKeepDropped, NodeDeclaredDead, GpuServiceSet, GpuControlRequested,
-  FabricTestRequested, NodeDrainCleared, QueueSet, JobUpdated, RequeueRequested,
-  AllocationExtended, ReservationSet, ReservationCleared
+  KeyLimitsSet, AccessRecorded, SecretSet, SecretRemoved, NodeInvited, NodeJoined,
+  NodeRemovalRequested, NodeRevoked, ModelDeployed, ModelScaled, ModelUndeployed, ModelAliasSet,
+  ModelShareSet, ModelLimitsSet, ModelUsed, ModelKeepRequested, ModelKeepDropped,
+  NodeDeclaredDead, GpuServiceSet, GpuControlRequested, FabricTestRequested, NodeDrainCleared,
+  QueueSet, JobUpdated, RequeueRequested, AllocationExtended, ReservationSet, ReservationCleared
 Decides: whether a request is valid and authorised, whether the log has room for it, which replica
   serves it
 Never: places a job

@@ -1,4 +1,4 @@
-"""The ledger of requests and tokens per minute: how much of each tenant's present minute the
+"""The ledger of requests and tokens per minute: how much of each account's present minute the
 gateways got.
 
 Pure; time is an argument (nanoseconds of the wall clock, never backwards). A minute's budget is
@@ -13,19 +13,19 @@ import msgspec
 
 from libs.common.messages.rate_messages import Slice, SliceAsk, SliceReturn
 from libs.common.model import TenantId
-from libs.common.state.cluster import Tenant
+from libs.common.state.rate_limits import RateLimits
 
 WINDOW_NS: Final = 60_000_000_000
 # A slice is this part of a minute's budget, or the request if that is more. With small slices an
 # idle gateway holds little.
 SLICES: Final = 32
-# Bound on the count for tenants without a limit, so that numbers from outside cannot grow without
+# Bound on the count for accounts without a limit, so that numbers from outside cannot grow without
 # end.
 COUNT_MAX: Final = 1 << 62
 
 
 class Given(msgspec.Struct):
-    """The requests and tokens granted to a tenant's gateways in the current minute."""
+    """The requests and tokens of one account that gateways got in the current minute."""
 
     requests: int = 0
     tokens: int = 0
@@ -36,16 +36,16 @@ class Rates:
 
     def __init__(self, began_ns: int) -> None:
         self.window = self.closed = began_ns // WINDOW_NS
-        self.given: dict[TenantId, Given] = {}
+        self.given: dict[tuple[TenantId, str], Given] = {}
 
-    def reserve(self, tenant: Tenant, ask: SliceAsk, now_ns: int) -> Slice:
-        """Return a slice that covers the request, or an empty one."""
+    def reserve(self, account: RateLimits, ask: SliceAsk, now_ns: int) -> Slice:
+        """Return a slice of the account that covers the request, or an empty one."""
         self._advance(now_ns)
         left_ms = ((self.window + 1) * WINDOW_NS - now_ns) // 1_000_000
-        limits = tenant.requests_per_minute, tenant.tokens_per_minute
+        limits = account.requests_per_minute, account.tokens_per_minute
         if self.window <= self.closed:
             return Slice(self.window, left_ms, False, 0, 0, *limits, starting=True)
-        given = self.given.setdefault(ask.tenant, Given())
+        given = self.given.setdefault((ask.tenant, ask.account), Given())
         requests = _part(limits[0], given.requests, ask.requests)
         tokens = _part(limits[1], given.tokens, ask.tokens)
         granted = requests >= ask.requests and tokens >= ask.tokens
@@ -63,7 +63,7 @@ class Rates:
         are ignored.
         """
         self._advance(now_ns)
-        given = self.given.get(back.tenant)
+        given = self.given.get((back.tenant, back.account))
         if given is not None and back.window == self.window:
             given.requests = max(0, given.requests - max(0, back.requests))
             given.tokens = max(0, given.tokens - max(0, back.tokens))

@@ -14,7 +14,8 @@ from libs.common.process.pulse import Pulse
 from libs.common.process.service import DECIDER, READER, Shell, Silent
 from libs.common.process.serving_tasks import serve_together, until
 from libs.common.settings.settings import Settings
-from libs.common.state.cluster import Cluster, Tenant
+from libs.common.state.accounts import limits_of
+from libs.common.state.cluster import Cluster
 from libs.common.transport import snapshot_store
 from libs.common.transport.bus import Bus
 from libs.common.transport.log import Log
@@ -59,8 +60,8 @@ class Quota:
 
     async def _on_reserve(self, subject: str, data: bytes) -> bytes:
         ask = rate_messages.decode_ask(data)
-        tenant = self.state.cluster.tenants.get(ask.tenant) or Tenant(ask.tenant)
-        return rate_messages.encode(self.rates.reserve(tenant, ask, self.clock.wall_ns()))
+        limits = limits_of(self.state.cluster, ask.tenant, ask.account)
+        return rate_messages.encode(self.rates.reserve(limits, ask, self.clock.wall_ns()))
 
     async def _on_return(self, subject: str, data: bytes) -> None:
         self.rates.take_back(rate_messages.decode_return(data), self.clock.wall_ns())

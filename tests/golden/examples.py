@@ -92,6 +92,7 @@ EXAMPLES: Final[tuple[AnyFact, ...]] = (
         key_id="k1", secret_hash="ef" * 32, old_until_ns=1_800_000_000_000_000_000, user="ada"
     ),
     f.KeyRevoked(key_id="k1", user="root"),
+    f.KeyLimitsSet(key_id="k1", requests_per_minute=60, tokens_per_minute=20_000, user="root"),
     f.AccessRecorded(entries=b"\x78\x9c", count=2, first_ns=1, last_ns=2, dropped=3),
     f.SecretSet(tenant=TENANT, name="hf-token", version=3, user="ada"),
     f.SecretRemoved(tenant=TENANT, name="hf-token", user="ada"),
@@ -101,6 +102,14 @@ EXAMPLES: Final[tuple[AnyFact, ...]] = (
     f.ModelUndeployed(name="chat", user="ada"),
     f.ModelAliasSet(name="chat", alias="Qwen/Qwen2.5-7B", removed=True, user="ada"),
     f.ModelShareSet(name="chat", guest="biology", removed=True, user="ada"),
+    f.ModelLimitsSet(
+        name="chat",
+        guest="biology",
+        requests_per_minute=60,
+        tokens_per_minute=20_000,
+        user="ada",
+        tenant=TENANT,
+    ),
     f.ModelUsed(
         uses=(
             f.ModelUse(

@@ -58,7 +58,7 @@ class Ledger:
         self.reserved: list[int] = []
         self.settled: list[int | None] = []
 
-    def counts(self, principal: Principal) -> bool:
+    def counts(self, principal: Principal, model: str) -> bool:
         return True
 
     async def reserve(self, principal: Principal, model: str, tokens: int) -> Grant:

@@ -157,6 +157,11 @@ CASES: Final[dict[str, tuple[Case, ...]]] = {
         case(f"models {MODEL}", "shared   with all tenants"),
         case(f"model share {MODEL} --with no-such", "does not exist", 1),
     ),
+    "model limit": (
+        case(f"model limit {MODEL} --tenant all --requests-per-minute 9"),
+        case(f"models {MODEL}", "limits   each other guest 9 requests a minute"),
+        case(f"model limit {MODEL} --tenant no-such", "does not exist", 1),
+    ),
     "model unshare": (
         case(f"model unshare {MODEL}", before=(("model", "share", MODEL, "--with", "all"),)),
         case(f"model unshare {MODEL}", "shared with no tenant", 2),
@@ -245,6 +250,7 @@ CASES: Final[dict[str, tuple[Case, ...]]] = {
     "tenant show": (case("tenant show default", "default"),),
     "tenant rm": (case("tenant rm t2", before=(("tenant", "set", "t2"),)),),
     "key create": (case("key create --user bob", "msk_"),),
+    "key limit": (case("key limit nosuchkey --tokens-per-minute 9", "nosuchkey", 1),),
     "key list": (case("key list", "carl", before=(("key", "create", "--user", "carl"),)),),
     "key reset": (case("key reset --state nowhere", "nowhere", 2),),
     "key revoke": (case("key revoke nosuchkey", "nosuchkey", 1),),

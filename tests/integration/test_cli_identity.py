@@ -170,3 +170,27 @@ def test_a_directory_without_a_cluster_gets_no_key(tmp_path: Path) -> None:
         ("key", "reset", "--state", str(tmp_path / "none")), "", 2, {}
     )
     assert "holds no cluster" in said and not (tmp_path / "none").exists()
+
+
+async def test_limits_of_keys_and_of_tenants_at_models_on_the_command_line(
+    world: World, shell: Shell
+) -> None:
+    made, _ = await shell.run("key", "create", "--user", "eve", "--requests-per-minute", "60")
+    key_id = made.split("_")[1]
+    listed = json.loads((await shell.run("key", "list", "-o", "json"))[0])
+    assert [key["requests_per_minute"] for key in listed if key["id"] == key_id] == [60]
+    out, _ = await shell.run("key", "limit", key_id, "--tokens-per-minute", "9000")
+    assert out == f"key {key_id}: 9000 tokens a minute\n"
+    assert "9000 tokens a minute" in (await shell.run("key", "list"))[0]
+    assert "no limits" in (await shell.run("key", "limit", key_id))[0]
+    await world.ask("PUT", "/v1/tenants/biology", 201, json={})
+    body = {"name": "chat", "command": ["serve", "{port}"]}
+    await world.ask("POST", "/v1/deployments", 201, json=body)
+    await shell.run("model", "share", "chat", "--with", "biology", "--requests-per-minute", "6")
+    await shell.run("model", "limit", "chat", "--tenant", "all", "--tokens-per-minute", "700")
+    shown = json.loads((await shell.run("models", "chat", "-o", "json"))[0])
+    assert shown["shared_with"] == ["biology"]
+    assert shown["limits"] == {
+        "*": {"requests_per_minute": 0, "tokens_per_minute": 700},
+        "biology": {"requests_per_minute": 6, "tokens_per_minute": 0},
+    }

@@ -115,6 +115,7 @@ def by_gateways(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
     )
     yield f.KeyRotated(key_id=chance.choice(KEYS), secret_hash="g")
     yield f.KeyRevoked(key_id=chance.choice(KEYS))
+    yield f.KeyLimitsSet(key_id=chance.choice(KEYS), requests_per_minute=chance.randrange(3))
     yield f.AccessRecorded(entries=b"", count=0)
     yield f.SecretSet(tenant=chance.choice(TENANTS), name="s")
     if cluster.secrets:
@@ -128,6 +129,9 @@ def by_gateways(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
         removed = chance.random() < 0.5
         yield f.ModelAliasSet(name=name, alias=chance.choice(("a", "b/c")), removed=removed)
         yield f.ModelShareSet(name=name, guest=chance.choice((*TENANTS, "*")), removed=removed)
+        yield f.ModelLimitsSet(
+            name=name, guest=chance.choice((*TENANTS, "*")), tokens_per_minute=chance.randrange(3)
+        )
     for job in cluster.jobs.values():
         yield f.ModelUsed(uses=(_use(job, chance),))
     yield from facts_of_devices.by_gateways(cluster, chance)

@@ -98,6 +98,8 @@ def wild(chance: Random) -> AnyFact:
         *(
             f.KeyRotated(key_id=word, secret_hash=word, old_until_ns=number),
             f.KeyRevoked(key_id=word),
+            f.KeyLimitsSet(key_id=word, requests_per_minute=number, tokens_per_minute=number),
+            f.ModelLimitsSet(name=model, guest=word, requests_per_minute=number),
         ),
         f.AccessRecorded(entries=b"?", count=number, dropped=number),
         f.SecretSet(tenant=chance.choice(TENANTS), name=word, version=number, user=word),

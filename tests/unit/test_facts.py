@@ -80,6 +80,7 @@ def test_an_example_sets_every_field_to_other_than_its_default() -> None:
 LEFT_AT_DEFAULT = (
     "node.registered.keeps",
     "tenant.set.max_pool_bytes",
+    *("key.created.requests_per_minute", "key.created.tokens_per_minute"),
     *("model.scaled.tenant", "model.undeployed.tenant"),
     *("model.alias_set.tenant", "model.share_set.tenant"),
     "usage.charged.cpu_ms",

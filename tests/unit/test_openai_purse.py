@@ -4,7 +4,7 @@ returns.
 
 from libs.common.messages.rate_messages import Slice, SliceAsk, SliceReturn
 from libs.common.model import TenantId
-from services.api_gateway.openai.purse import REFUSED_NS, Need, Purse
+from services.api_gateway.openai.purse import REFUSED_NS, Need, Purse, Shown, headers_of
 
 SECOND = 1_000_000_000
 T = TenantId("t")
@@ -218,3 +218,47 @@ def test_the_headers_contain_only_limited_quantities() -> None:
         2 * SECOND,
     )
     assert b"x-ratelimit-limit-requests" not in dict(purse.headers(2 * SECOND))
+
+
+def test_what_another_account_refused_comes_back_within_its_minute_only() -> None:
+    purse = filled()
+    assert purse.take(Need(1, 60), 2 * SECOND)
+    purse.give_back(6, Need(1, 60), 2 * SECOND)
+    purse.give_back(7, Need(1, 60), 6 * SECOND)
+    assert (purse.requests, purse.tokens) == (9, 40)
+    purse.give_back(7, Need(1, 60), 2 * SECOND)
+    assert (purse.requests, purse.tokens) == (10, 100)
+
+
+def test_headers_of_several_accounts_tell_the_limit_of_which_least_is_left() -> None:
+    def shown(name: bytes, limit: int, left: int) -> Shown:
+        return Shown(name, limit, left, b"5s")
+
+    found = headers_of(
+        [
+            shown(b"requests", 50, 9),
+            shown(b"tokens", 1_000, 200),
+            shown(b"tokens", 500, 300),
+            shown(b"requests", 60, 8),
+        ]
+    )
+    assert dict(found) == {
+        b"x-ratelimit-limit-requests": b"60",
+        b"x-ratelimit-remaining-requests": b"8",
+        b"x-ratelimit-reset-requests": b"5s",
+        b"x-ratelimit-limit-tokens": b"1000",
+        b"x-ratelimit-remaining-tokens": b"200",
+        b"x-ratelimit-reset-tokens": b"5s",
+    }
+
+
+def test_a_purse_asks_and_returns_for_its_own_account() -> None:
+    purse = Purse(T, "key:k1")
+    assert purse.ask(Need(1, 9), SECOND) == SliceAsk(T, 1, 9, "key:k1")
+    purse.put(
+        Slice(window=7, left_ms=5_000, given=True, tokens=900, tokens_limit=1_600),
+        Need(0, 1),
+        SECOND,
+    )
+    back = purse.settle(7, 100, 0, 2 * SECOND)
+    assert back == SliceReturn(T, 7, 0, 900, "key:k1")

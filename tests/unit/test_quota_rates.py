@@ -7,7 +7,7 @@ from random import Random
 from libs.common.messages import rate_messages
 from libs.common.messages.rate_messages import Slice, SliceAsk, SliceReturn
 from libs.common.model import TenantId
-from libs.common.state.cluster import Tenant
+from libs.common.state.rate_limits import RateLimits
 from services.quota.rates import SLICES, WINDOW_NS, Rates
 
 T = TenantId("t")
@@ -18,8 +18,8 @@ def open_rates() -> Rates:
     return Rates(MINUTE - WINDOW_NS)
 
 
-def tenant(requests: int = 0, tokens: int = 0) -> Tenant:
-    return Tenant(T, requests_per_minute=requests, tokens_per_minute=tokens)
+def tenant(requests: int = 0, tokens: int = 0) -> RateLimits:
+    return RateLimits(requests, tokens)
 
 
 def test_a_slice_is_what_is_asked_for_or_a_small_part_of_the_limit() -> None:
@@ -50,6 +50,16 @@ def test_rate_request_beyond_the_rest_is_refused_whole() -> None:
         refused.tokens_left,
     ) == (False, 0, 0, 4, 10)
     assert rates.reserve(limited, SliceAsk(T, 1, 10), MINUTE).given
+
+
+def test_each_account_of_a_tenant_has_a_ledger_of_its_own() -> None:
+    rates, limited = open_rates(), tenant(tokens=100)
+    for account in ("", "key:k1", "model:chat"):
+        assert rates.reserve(limited, SliceAsk(T, 0, 100, account), MINUTE).given
+        assert not rates.reserve(limited, SliceAsk(T, 0, 1, account), MINUTE).given
+    rates.take_back(SliceReturn(T, 1_000, 0, 60, "key:k1"), MINUTE)
+    assert not rates.reserve(limited, SliceAsk(T, 0, 60), MINUTE).given
+    assert rates.reserve(limited, SliceAsk(T, 0, 60, "key:k1"), MINUTE).given
 
 
 def test_all_slices_of_a_minute_together_never_pass_the_limit() -> None:
@@ -105,8 +115,7 @@ def test_a_limit_that_is_lowered_within_the_minute_counts_at_once() -> None:
 def test_tenants_have_a_budget_each() -> None:
     rates = open_rates()
     assert rates.reserve(tenant(tokens=100), SliceAsk(T, 0, 100), MINUTE).given
-    other = Tenant(TenantId("u"), tokens_per_minute=100)
-    assert rates.reserve(other, SliceAsk(other.tenant, 0, 100), MINUTE).given
+    assert rates.reserve(tenant(tokens=100), SliceAsk(TenantId("u"), 0, 100), MINUTE).given
 
 
 def test_the_messages_of_slices_are_read_as_they_were_sent() -> None:

@@ -1,4 +1,4 @@
-"""`muster key create|list|rotate|revoke|reset`.
+"""`muster key create|list|limit|rotate|revoke|reset`.
 
 A new key goes to stdout alone, so that it can be piped; the note about it goes to stderr.
 """
@@ -11,6 +11,7 @@ import click
 
 from libs.cli.embedded_verbs import state_of
 from libs.cli.flags.durations import age
+from libs.cli.flags.limit_flags import given, in_words, limit_flags
 from libs.cli.gateway import Json, ask, ask_all
 from libs.cli.jobs import utc_now
 from libs.cli.profile import read_profile
@@ -28,15 +29,17 @@ COLUMNS: Final = (
     Column("CREATED", right=True),
     Column("EXPIRES"),
     Column("OLD SECRET UNTIL"),
+    Column("LIMITS", flexible=True),
 )
 
 
-@click.group(short_help="Create, list, rotate and revoke API keys.")
+@click.group(short_help="Create, list, limit, rotate and revoke API keys.")
 def command() -> None:
-    """Create, list, rotate and revoke API keys.
+    """Create, list, limit, rotate and revoke API keys.
 
     \b
     muster key create --user ada --tenant physics --role member --expires 90d
+    muster key limit KEY --requests-per-minute 60 --tokens-per-minute 20000
     muster key rotate KEY --grace 2h
     """
 
@@ -63,6 +66,7 @@ def command() -> None:
     metavar="DURATION",
     help="Lifetime of the key, for example 90d or 12h (default: unlimited).",
 )
+@limit_flags
 @click.option(
     "-o",
     "--output",
@@ -71,9 +75,17 @@ def command() -> None:
     default="table",
     help="Output format.",
 )
-def create(user: str, tenant: str, role: str, name: str, expires: str | None, form: str) -> None:
+def create(
+    user: str,
+    tenant: str,
+    role: str,
+    name: str,
+    expires: str | None,
+    form: str,
+    **limits: int | None,
+) -> None:
     """Create a key and print it. The key is not shown again."""
-    body = {"user": user, "tenant": tenant, "role": role, "name": name}
+    body = {"user": user, "tenant": tenant, "role": role, "name": name, **given(**limits)}
     ends = {} if expires is None else {"expires_in": expires}
     _show(ask(read_profile(), "POST", "/v1/keys", body={**body, **ends}), form)
 
@@ -87,6 +99,20 @@ def list_keys(tenant: str | None, user: str | None, form: str, no_headers: bool)
     keys = ask_all(read_profile(), "/v1/keys", "keys", {"tenant": tenant, "user": user})
     if not print_value(keys, form):
         print_table(COLUMNS, [_row(key) for key in keys], not no_headers, form == "wide")
+
+
+@command.command()
+@click.argument("key")
+@limit_flags
+def limit(key: str, **limits: int | None) -> None:
+    """Set the limits of requests to models with a key. A limit that is left out ends.
+
+    \b
+    muster key limit KEY --requests-per-minute 60
+    muster key limit KEY                             # no limits
+    """
+    made = ask(read_profile(), "PUT", f"{_path(key)}/limits", body=given(**limits))
+    print(f"key {made['id']}: {in_words(made) or 'no limits'}")
 
 
 @command.command()
@@ -181,4 +207,5 @@ def _row(key: Json) -> list[str]:
         created,
         expires,
         key["old_until"] or "-",
+        in_words(key) or "-",
     ]

@@ -6,6 +6,7 @@ from urllib.parse import quote
 
 import click
 
+from libs.cli.flags.limit_flags import given, limit_flags
 from libs.cli.flags.sizes import parse_size, show_size
 from libs.cli.gateway import ask, model_path
 from libs.cli.profile import read_profile
@@ -218,16 +219,52 @@ def unalias(name: str, aliases: tuple[str, ...]) -> None:
     metavar="TENANT",
     help="Share it with this tenant, or with all tenants (all). Repeatable.",
 )
-def share(name: str, tenants: tuple[str, ...]) -> None:
+@limit_flags
+def share(name: str, tenants: tuple[str, ...], **limits: int | None) -> None:
     """Let other tenants use a model in their requests.
 
     Each tenant has its own limits, usage and turns. The GPUs are charged to the model's tenant.
+    Limits that are given here hold for each of these tenants at this model, in addition to its
+    own.
 
     \b
     muster model share chat --with biology --with chemistry
-    muster model share chat --with all
+    muster model share chat --with all --tokens-per-minute 20000
     """
+    if given(**limits):  # before the share, so that a guest is never without them
+        _limit(name, tenants, limits)
     _change(name, "guests", {"add": [_guest(each) for each in tenants]})
+
+
+@command.command()
+@click.argument("name")
+@click.option(
+    "--tenant",
+    "tenants",
+    multiple=True,
+    required=True,
+    metavar="TENANT",
+    help="Limit this tenant, or each guest without limits of its own (all). Repeatable.",
+)
+@limit_flags
+def limit(name: str, tenants: tuple[str, ...], **limits: int | None) -> None:
+    """Set how much tenants may use a model, in addition to their own limits.
+
+    A limit that is left out ends. The model's own tenant has a limit only if it is named.
+
+    \b
+    muster model limit chat --tenant biology --requests-per-minute 60
+    muster model limit chat --tenant all --tokens-per-minute 20000
+    muster model limit chat --tenant biology              # no limits
+    """
+    _limit(name, tenants, limits)
+
+
+def _limit(name: str, tenants: tuple[str, ...], limits: dict[str, int | None]) -> None:
+    profile = read_profile()
+    for tenant in tenants:
+        path = model_path(name, "limits", quote(_guest(tenant), safe=""))
+        ask(profile, "PUT", path, body={**given(**limits), "user": profile.user})
 
 
 @command.command()

@@ -11,6 +11,7 @@ from libs.cli.models import (
     Model,
     batching_line,
     guests_line,
+    limits_line,
     names_line,
     queue_line,
     replica_row,
@@ -65,6 +66,8 @@ def _show(profile: Profile, name: str, form: str, no_headers: bool) -> None:
         print(f"names    {clean(also)}")
     if model.get("shared_with"):
         print(f"shared   {clean(guests_line(model))}")
+    if limits := limits_line(model):
+        print(f"limits   {clean(limits)}")
     if not is_guest:
         print(f"why      {clean(str(ask(profile, 'GET', model_path(name, 'why'))['answer']))}")
     if (targets := model.get("scaling")) is not None:

@@ -39,6 +39,7 @@ from libs.common.facts.fact import kind_of as kind_of
 from libs.common.facts.fact import next_number as next_number
 from libs.common.facts.identity_facts import AccessRecorded as AccessRecorded
 from libs.common.facts.identity_facts import KeyCreated as KeyCreated
+from libs.common.facts.identity_facts import KeyLimitsSet as KeyLimitsSet
 from libs.common.facts.identity_facts import KeyRevoked as KeyRevoked
 from libs.common.facts.identity_facts import KeyRotated as KeyRotated
 from libs.common.facts.identity_facts import TenantSet as TenantSet
@@ -76,6 +77,7 @@ from libs.common.facts.membership_facts import NodeRevoked as NodeRevoked
 from libs.common.facts.model_facts import ModelAliasSet as ModelAliasSet
 from libs.common.facts.model_facts import ModelAutoscaled as ModelAutoscaled
 from libs.common.facts.model_facts import ModelDeployed as ModelDeployed
+from libs.common.facts.model_facts import ModelLimitsSet as ModelLimitsSet
 from libs.common.facts.model_facts import ModelScaled as ModelScaled
 from libs.common.facts.model_facts import ModelShareSet as ModelShareSet
 from libs.common.facts.model_facts import ModelUndeployed as ModelUndeployed
@@ -132,6 +134,7 @@ GatewayFact = (
     | KeyCreated
     | KeyRotated
     | KeyRevoked
+    | KeyLimitsSet
     | AccessRecorded
     | SecretSet
     | SecretRemoved
@@ -144,6 +147,7 @@ GatewayFact = (
     | ModelUndeployed
     | ModelAliasSet
     | ModelShareSet
+    | ModelLimitsSet
     | ModelUsed
     | ModelKeepRequested
     | ModelKeepDropped

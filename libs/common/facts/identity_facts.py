@@ -37,7 +37,8 @@ class KeyCreated(Fact, frozen=True, tag="key.created"):
 
     A client that presents the secret acts as `user` of `tenant` in `role`, until `expires_ns` (0:
     for ever). The fact holds only the SHA-256 of the secret. `by` is the user who created the key.
-    `request` as in JobSubmitted.
+    `request` as in JobSubmitted. With the key at most `requests_per_minute` requests and
+    `tokens_per_minute` tokens may be used at models (0: no limit).
     """
 
     key_id: str
@@ -49,6 +50,8 @@ class KeyCreated(Fact, frozen=True, tag="key.created"):
     expires_ns: int = 0
     by: str = ""
     request: str = ""
+    requests_per_minute: int = 0
+    tokens_per_minute: int = 0
 
 
 class KeyRotated(Fact, frozen=True, tag="key.rotated"):
@@ -60,6 +63,15 @@ class KeyRotated(Fact, frozen=True, tag="key.rotated"):
     key_id: str
     secret_hash: str
     old_until_ns: int = 0
+    user: str = ""
+
+
+class KeyLimitsSet(Fact, frozen=True, tag="key.limits_set"):
+    """An administrator set the limits of an API key, as in KeyCreated."""
+
+    key_id: str
+    requests_per_minute: int = 0
+    tokens_per_minute: int = 0
     user: str = ""
 
 

@@ -78,6 +78,21 @@ class ModelShareSet(Fact, frozen=True, tag="model.share_set"):
     tenant: TenantId = TenantId("")
 
 
+class ModelLimitsSet(Fact, frozen=True, tag="model.limits_set"):
+    """A user set how many requests and tokens a tenant may use at a model in a minute.
+
+    `guest` is the tenant; `*` stands for each guest without limits of its own. With 0 for both
+    numbers its limits end.
+    """
+
+    name: str
+    guest: str
+    requests_per_minute: int = 0
+    tokens_per_minute: int = 0
+    user: str = ""
+    tenant: TenantId = TenantId("")
+
+
 class ReplicasScaled(Fact, frozen=True, tag="replicas.scaled"):
     """The scheduler added replicas of a model, or retired some.
 

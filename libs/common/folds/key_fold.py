@@ -7,6 +7,7 @@ valid. A removed tenant has no keys, whatever the order of the gateways' facts.
 from libs.common import facts as f
 from libs.common.change import IGNORED, Change, Stamp
 from libs.common.state.cluster import Cluster, Key, tenant_of
+from libs.common.state.rate_limits import RateLimits
 
 
 def tenant_set(cluster: Cluster, fact: f.TenantSet, stamp: Stamp) -> Change:
@@ -49,6 +50,7 @@ def created(cluster: Cluster, fact: f.KeyCreated, stamp: Stamp) -> Change:
         expires_ns=fact.expires_ns,
         by=fact.by,
         request=fact.request,
+        limits=RateLimits(fact.requests_per_minute, fact.tokens_per_minute),
     )
     cluster.keys_seq = stamp.seq
     return Change()
@@ -61,6 +63,14 @@ def rotated(cluster: Cluster, fact: f.KeyRotated, stamp: Stamp) -> Change:
     key.old_hash, key.old_until_ns = key.secret_hash, fact.old_until_ns
     key.secret_hash, key.rotated_ns = fact.secret_hash, stamp.at_ns
     cluster.keys_seq = stamp.seq
+    return Change()
+
+
+def limits_set(cluster: Cluster, fact: f.KeyLimitsSet, stamp: Stamp) -> Change:
+    key = cluster.keys.get(fact.key_id)
+    if key is None:
+        return IGNORED
+    key.limits = RateLimits(fact.requests_per_minute, fact.tokens_per_minute)
     return Change()
 
 

@@ -13,6 +13,7 @@ from libs.common.change import IGNORED, Change, Stamp
 from libs.common.life import job_life
 from libs.common.model import JobId, NodeId, Replica, TenantId
 from libs.common.state.cluster import Cancel, Cluster, Job, MemberView, Model, tenant_of
+from libs.common.state.rate_limits import RateLimits
 
 # If a replica was ready for this long before it crashed, the count of crashes starts again at 1.
 STEADY_NS: Final = 60_000_000_000
@@ -87,6 +88,7 @@ def undeployed(cluster: Cluster, fact: f.ModelUndeployed, stamp: Stamp) -> Chang
     if model is None:
         return IGNORED
     model.deployed, model.replicas, model.aliases, model.guests = False, 0, {}, {}
+    model.limits = {}
     cluster.names_changes += 1
     return Change((), (), (fact.name,))
 
@@ -98,7 +100,23 @@ def alias_set(cluster: Cluster, fact: f.ModelAliasSet, stamp: Stamp) -> Change:
 
 def share_set(cluster: Cluster, fact: f.ModelShareSet, stamp: Stamp) -> Change:
     model = _owned(cluster, fact.name, fact.tenant)
-    return _set(cluster, model, key=fact.guest, removed=fact.removed, stamp=stamp, shares=True)
+    change = _set(cluster, model, key=fact.guest, removed=fact.removed, stamp=stamp, shares=True)
+    if model is not None and fact.removed and change is not IGNORED:
+        model.limits.pop(fact.guest, None)
+    return change
+
+
+def limits_set(cluster: Cluster, fact: f.ModelLimitsSet, stamp: Stamp) -> Change:
+    """Set the limits of a tenant at a deployed model. They end with its share."""
+    model = _owned(cluster, fact.name, fact.tenant)
+    if model is None:
+        return IGNORED
+    limits = RateLimits(fact.requests_per_minute, fact.tokens_per_minute)
+    if limits.some:
+        model.limits[fact.guest] = limits
+    elif model.limits.pop(fact.guest, None) is None:
+        return IGNORED
+    return Change((), (), (fact.name,))
 
 
 def _owned(cluster: Cluster, name: str, tenant: TenantId) -> Model | None:

@@ -1,4 +1,5 @@
-"""Messages between gateways and quota about a tenant's requests and tokens per minute.
+"""Messages between gateways and quota about requests and tokens per minute of tenants, keys and
+models.
 
 Pure; typed MessagePack on `ask.quota.reserve` and `ask.quota.return`, never stored. A slice is a
 share of the current minute's budget that only one gateway may spend. Slices never overlap, so
@@ -11,11 +12,16 @@ from libs.common.model import TenantId
 
 
 class SliceAsk(msgspec.Struct, frozen=True, array_like=True):
-    """gateway -> quota: a request for a slice of at least this size."""
+    """gateway -> quota: a request for a slice of at least this size.
+
+    `account` says whose limits it is of: the tenant's (empty), or those of a key or of the tenant
+    at a model (`rate_limits.py`).
+    """
 
     tenant: TenantId
     requests: int
     tokens: int
+    account: str = ""
 
 
 class Slice(msgspec.Struct, frozen=True, array_like=True):
@@ -49,6 +55,7 @@ class SliceReturn(msgspec.Struct, frozen=True, array_like=True):
     window: int
     requests: int
     tokens: int
+    account: str = ""
 
 
 def encode(message: SliceAsk | Slice | SliceReturn) -> bytes:

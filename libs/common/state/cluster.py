@@ -39,6 +39,7 @@ from libs.common.state.kept import Kept as Kept
 from libs.common.state.node import Node as Node
 from libs.common.state.ordering import JobQueue
 from libs.common.state.plugins import Plugins
+from libs.common.state.rate_limits import RateLimits
 from libs.common.state.reservation import Reservation
 from libs.common.state.tenant import Charge as Charge
 from libs.common.state.tenant import Tenant as Tenant
@@ -59,6 +60,7 @@ class Model(msgspec.Struct):
     `autoscaled` the one that the scheduler set for generation `scaled_generation`, and `law` are
     its reasons. `aliases` are further names for requests, `guests` the tenants that it is shared
     with (`*`: all), each with the sequence of its fact; `served_seq` is that of its served name.
+    `limits` are those of tenants at this model (`rate_limits.at_model`).
     """
 
     name: str
@@ -83,6 +85,7 @@ class Model(msgspec.Struct):
     aliases: dict[str, int] = {}
     guests: dict[str, int] = {}
     served_seq: int = 0
+    limits: dict[str, RateLimits] = {}
 
     @property
     def wanted(self) -> int:

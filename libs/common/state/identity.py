@@ -6,6 +6,7 @@ Pure. The state holds no secret.
 import msgspec
 
 from libs.common.model import NodeId, TenantId
+from libs.common.state.rate_limits import NO_LIMITS, RateLimits
 
 
 class Key(msgspec.Struct):
@@ -27,6 +28,7 @@ class Key(msgspec.Struct):
     old_until_ns: int = 0
     by: str = ""
     request: str = ""
+    limits: RateLimits = NO_LIMITS
 
 
 class Secret(msgspec.Struct):

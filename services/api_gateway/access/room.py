@@ -24,6 +24,7 @@ LEVELS: Final[dict[type[f.Fact], float]] = {
     f.ModelScaled: CHANGES,
     f.ModelAliasSet: CHANGES,
     f.ModelShareSet: CHANGES,
+    f.ModelLimitsSet: CHANGES,
     f.ModelKeepRequested: CHANGES,
     f.AllocationExtended: CHANGES,
     f.QueueSet: CHANGES,
@@ -37,6 +38,7 @@ LEVELS: Final[dict[type[f.Fact], float]] = {
     f.SecretSet: RECORDS,
     f.KeyCreated: RECORDS,
     f.KeyRotated: RECORDS,
+    f.KeyLimitsSet: RECORDS,
     f.TenantSet: RECORDS,
     f.NodeInvited: RECORDS,
     f.NodeJoined: RECORDS,
@@ -53,9 +55,18 @@ LEVELS: Final[dict[type[f.Fact], float]] = {
 
 
 # Facts of users about a model that name it alone; they are charged to its tenant.
-OF_A_MODEL: Final = f.ModelScaled | f.ModelUndeployed | f.ModelAliasSet | f.ModelShareSet
+OF_A_MODEL: Final = (
+    f.ModelScaled | f.ModelUndeployed | f.ModelAliasSet | f.ModelShareSet | f.ModelLimitsSet
+)
 # Facts that administrators record about a tenant take none of its bytes, because they stop a flood.
-BY_ADMINISTRATORS: Final = (f.TenantSet, f.KeyCreated, f.KeyRotated, f.NodeInvited, f.NodeJoined)
+BY_ADMINISTRATORS: Final = (
+    f.TenantSet,
+    f.KeyCreated,
+    f.KeyRotated,
+    f.KeyLimitsSet,
+    f.NodeInvited,
+    f.NodeJoined,
+)
 
 
 def level_of(fact: AnyFact) -> float:

@@ -31,7 +31,13 @@ from services.api_gateway.http.queries import (
     settled,
     signed_body_of,
 )
-from services.api_gateway.intents import model_intents, model_names, pool_fields, secret_intents
+from services.api_gateway.intents import (
+    model_intents,
+    model_limits,
+    model_names,
+    pool_fields,
+    secret_intents,
+)
 from services.api_gateway.openai.names import is_guest
 from services.api_gateway.problems import Denied, Problem
 from services.api_gateway.views.models import ModelShown, guest_shown, model_shown, queue_shown
@@ -200,6 +206,18 @@ async def change_guests(request: Request, name: str) -> Response:
     return answer(model_shown(gateway.cluster, visible_model(request, name)))
 
 
+@router.put(
+    "/v1/deployments/{name}/limits/{tenant}", openapi_extra=documented(Query, model_limits.FIELDS)
+)
+async def limit_tenant(request: Request, name: str, tenant: str) -> Response:
+    """Set a tenant's limits at this model: `*` stands for each guest without limits of its own."""
+    gateway = gateway_without_query(request)
+    body = await signed_body_of(request)
+    model, sees_all = _deployed(request, name), roles.sees_all(principal_of(request))
+    await gateway.record(model_limits.limits(gateway.cluster, model, tenant, body, sees_all))
+    return answer(model_shown(gateway.cluster, visible_model(request, name)))
+
+
 @router.get("/v1/deployments/{name}/why", openapi_extra=documented(Query))
 async def why(request: Request, name: str) -> Response:
     """Explain the model's state: the scheduler's answer."""
@@ -214,7 +232,9 @@ def _is_visible(principal: Principal, model: Model) -> bool:
 def _shown(cluster: Cluster, principal: Principal, model: Model) -> ModelShown:
     """Show a model whole to its tenant and to operators, and the part of a guest to others."""
     is_own = roles.sees(principal, model.tenant)
-    return model_shown(cluster, model) if is_own else guest_shown(cluster, model)
+    if is_own:
+        return model_shown(cluster, model)
+    return guest_shown(cluster, model, principal.tenant)
 
 
 def visible_model(request: Request, name: str) -> Model:

@@ -58,7 +58,7 @@ OF_ALL: Final = (
     f.NodeReturned,
     *OF_DEVICES,
 )
-OF_KEYS: Final = (f.KeyCreated, f.KeyRotated, f.KeyRevoked)
+OF_KEYS: Final = (f.KeyCreated, f.KeyRotated, f.KeyRevoked, f.KeyLimitsSet)
 
 router = APIRouter(tags=["log"])
 

@@ -139,6 +139,17 @@ async def rotate_key(request: Request, key_id: str) -> Response:
     return answer(key_shown(folded, gateway.clock.wall_ns(), text), 200, SECRET)
 
 
+@router.put(
+    "/v1/keys/{key_id}/limits", openapi_extra=documented(Query, identity_intents.LIMIT_FIELDS)
+)
+async def limit_key(request: Request, key_id: str) -> Response:
+    """Set the limits of requests to models with this key; 0 for none."""
+    gateway, body = gateway_without_query(request), await body_of(request)
+    key, user = _key(gateway, key_id), principal_of(request).user
+    await on_record(request, identity_intents.key_limits(body, key, user))
+    return answer(key_shown(_key(gateway, key_id), gateway.clock.wall_ns()))
+
+
 @router.get("/v1/whoami")
 async def whoami(request: Request) -> Response:
     """Return the user, tenant and role of the request's key."""

@@ -43,7 +43,7 @@ from services.api_gateway.intents import (
 )
 from services.api_gateway.intents.copy_intents import CopyBody
 from services.api_gateway.intents.fabric_intents import FabricTestBody
-from services.api_gateway.intents.identity_intents import KeyBody, TenantBody
+from services.api_gateway.intents.identity_intents import KeyBody, LimitsBody, TenantBody
 from services.api_gateway.intents.kept_intents import KeepBody
 from services.api_gateway.intents.membership_intents import InviteBody, JoinBody
 from services.api_gateway.intents.model_names import NamesBody
@@ -194,6 +194,11 @@ BODIES: Final[
     ("PATCH", "/v1/deployments/{name}"): (None, (), ("replicas",)),
     ("PATCH", "/v1/deployments/{name}/aliases"): (NamesBody, (), ()),
     ("PATCH", "/v1/deployments/{name}/guests"): (NamesBody, (), ()),
+    ("PUT", "/v1/deployments/{name}/limits/{tenant}"): (
+        LimitsBody,
+        identity_intents.LIMIT_RANGES,
+        (),
+    ),
     ("PUT", "/v1/deployments/{name}/kept/{tier}"): (KeepBody, kept_intents.RANGES, ()),
     ("POST", "/v1/jobs/{ref}/copies"): (CopyBody, (), ("to_node", "to_job")),
     ("PATCH", "/v1/jobs/{ref}"): (JobSpec, job_intents.RANGES, ()),
@@ -205,7 +210,8 @@ BODIES: Final[
     ),
     ("POST", "/v1/fabric/tests"): (FabricTestBody, (), ()),
     ("PUT", "/v1/tenants/{name}"): (TenantBody, identity_intents.RANGES, ()),
-    ("POST", "/v1/keys"): (KeyBody, (), ("user",)),
+    ("POST", "/v1/keys"): (KeyBody, identity_intents.LIMIT_RANGES, ("user",)),
+    ("PUT", "/v1/keys/{key_id}/limits"): (LimitsBody, identity_intents.LIMIT_RANGES, ()),
     ("PUT", "/v1/secrets/{name}"): (None, (), ("value",)),
     ("PUT", "/v1/nodes/{node_id}/service"): (None, (), ("service",)),
     ("PUT", "/v1/gpus/{uuid}/service"): (None, (), ("service",)),

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from libs.common.errors import Refused
-from libs.common.facts import KeyCreated, KeyRotated, TenantSet
+from libs.common.facts import KeyCreated, KeyLimitsSet, KeyRotated, TenantSet
 from libs.common.model import (
     GPUS_PER_NODE_MAX,
     ID_PATTERN,
@@ -63,25 +63,42 @@ class TenantBody(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeyBody(msgspec.Struct, frozen=True, kw_only=True):
-    """A key to create. `expires_in` is a duration; without it the key never expires."""
+    """A key to create.
+
+    `expires_in` is a duration; without it the key never expires. The limits are those of requests
+    to models with this key; a limit that is 0 or left out does not apply.
+    """
 
     user: str
     tenant: str = ""
     role: str = MEMBER
     name: str = ""
     expires_in: int | str = 0
+    requests_per_minute: int = 0
+    tokens_per_minute: int = 0
+
+
+class LimitsBody(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits of requests to models; one that is 0 or left out does not apply."""
+
+    requests_per_minute: int = 0
+    tokens_per_minute: int = 0
 
 
 PERIODS: Final = (PER_LIFE, PER_MONTH)
 TENANT_FIELDS: Final = TenantBody.__struct_fields__
 KEY_FIELDS: Final = KeyBody.__struct_fields__
 ROTATE_FIELDS: Final = ("grace",)
+LIMIT_FIELDS: Final = LimitsBody.__struct_fields__
+LIMIT_RANGES: Final = (
+    ("requests_per_minute", 0, COUNT_MAX),
+    ("tokens_per_minute", 0, COUNT_MAX),
+)
 RANGES: Final = (
     ("max_waiting", 0, COUNT_MAX),
     ("weight", 1, 1_000_000),
     ("gpu_hours", 0, COUNT_MAX),
-    ("requests_per_minute", 0, COUNT_MAX),
-    ("tokens_per_minute", 0, COUNT_MAX),
+    *LIMIT_RANGES,
 )
 
 
@@ -183,6 +200,7 @@ def key_creation(body: object, cluster: Cluster, own_tenant: str, now_ns: int) -
     expires_s = duration_s(key.expires_in, "expires_in")
     check_range("expires_in", expires_s, 1 if "expires_in" in values else 0, EXPIRES_MAX_S)
     expires_ns = now_ns + expires_s * NS if expires_s else 0
+    check_limits(key)
     return KeyCreated(
         key_id="",  # the route creates the secret and fills in the id and the hash
         secret_hash="",  # nosec B106
@@ -191,6 +209,26 @@ def key_creation(body: object, cluster: Cluster, own_tenant: str, now_ns: int) -
         role=key.role,
         name=key.name,
         expires_ns=expires_ns,
+        requests_per_minute=key.requests_per_minute,
+        tokens_per_minute=key.tokens_per_minute,
+    )
+
+
+def check_limits(limits: KeyBody | LimitsBody) -> None:
+    """Raise Refused unless the limits per minute are within their bounds."""
+    for field, low, high in LIMIT_RANGES:
+        check_range(field, getattr(limits, field), low, high)
+
+
+def key_limits(body: object, key: Key, user: str) -> KeyLimitsSet:
+    """Return the fact for `PUT .../limits` of a key. Raises Refused."""
+    found = convert(job_intents.body_fields({} if body is None else body, LIMIT_FIELDS), LimitsBody)
+    check_limits(found)
+    return KeyLimitsSet(
+        key_id=key.key_id,
+        requests_per_minute=found.requests_per_minute,
+        tokens_per_minute=found.tokens_per_minute,
+        user=user,
     )
 
 

@@ -46,7 +46,7 @@ class Dispatch:
     async def run(self, call: Call, principal: Principal, receive: Receive) -> None:
         """Reserve tokens, dispatch the request, and settle the tokens."""
         meter = self.gateway.meter
-        if not meter.counts(principal):
+        if not meter.counts(principal, call.model):
             await self._guarded(call, principal, receive)
             return
         unbounded, route = self.settings.model_output_tokens, call.route

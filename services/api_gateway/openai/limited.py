@@ -1,9 +1,10 @@
-"""Enforces a tenant's requests and tokens per minute: spends the tenant's purse and asks quota for
-more.
+"""Enforces requests and tokens per minute of tenants, keys and models: spends the purse of each
+account that a request counts in, and asks quota for more.
 
-Quota keeps one ledger for all gateways. Each gateway spends slices of it that belong to this
-gateway alone, so concurrency cannot exceed a limit. If quota does not answer, requests of tenants
-with a limit are refused, and only those. Tests: tests/integration/test_rate_limits.py.
+A request takes from all its accounts or from none. Quota keeps one ledger for all gateways. Each
+gateway spends slices of it that belong to this gateway alone, so concurrency cannot exceed a limit.
+If quota does not answer, requests with a limit are refused, and only those. Tests:
+tests/integration/test_rate_limits.py.
 """
 
 import asyncio
@@ -16,29 +17,33 @@ from libs.common.messages import rate_messages
 from libs.common.messages.rate_messages import SliceReturn
 from libs.common.model import TenantId
 from libs.common.process.clock import Clock
+from libs.common.state import accounts
 from libs.common.state.cluster import Cluster
+from libs.common.state.rate_limits import KEY, MODEL, RateLimits
 from libs.common.transport.bus import Bus
 from services.api_gateway.access.roles import Principal
 from services.api_gateway.openai.errors import ApiError, RateLimited
-from services.api_gateway.openai.metering import Grant
-from services.api_gateway.openai.purse import Need, Purse
+from services.api_gateway.openai.metering import Grant, Part
+from services.api_gateway.openai.purse import Need, Purse, headers_of
 
 # If quota does not answer, the gateway refuses requests for this long before it asks again.
 SILENT_NS: Final = 1_000_000_000
 RETRY_S: Final = 1
+# Accounts with a purse. More than there can be tenants and keys, but names of both come and go.
+ACCOUNTS_MAX: Final = 100_000
 
 
 class Account:
-    """A tenant's purse, and the lock under which one request at a time asks for more."""
+    """An account's purse, and the lock under which one request at a time asks for more."""
 
-    def __init__(self, tenant: TenantId) -> None:
-        self.purse = Purse(tenant)
+    def __init__(self, tenant: TenantId, account: str) -> None:
+        self.purse = Purse(tenant, account)
         self.lock = asyncio.Lock()
         self.silent_until_ns = 0
 
 
 class Limited:
-    """The meter of tenants with limits; see `metering.Meter`."""
+    """The meter of tenants, keys and models with limits; see `metering.Meter`."""
 
     def __init__(
         self, cluster: Callable[[], Cluster], bus: Bus, clock: Clock, answer_s: float
@@ -47,36 +52,53 @@ class Limited:
         self.bus = bus
         self.clock = clock
         self.answer_s = answer_s
-        self.accounts: dict[TenantId, Account] = {}
+        self.accounts: dict[tuple[str, str], Account] = {}
         self._sending: set[asyncio.Task[None]] = set()
 
-    def counts(self, principal: Principal) -> bool:
-        tenant = self.cluster().tenants.get(TenantId(principal.tenant))
-        return tenant is not None and (
-            tenant.tokens_per_minute > 0 or tenant.requests_per_minute > 0
+    def counts(self, principal: Principal, model: str) -> bool:
+        return accounts.has_limits(
+            self.cluster(), TenantId(principal.tenant), principal.key_id, model
         )
 
     async def reserve(self, principal: Principal, model: str, tokens: int) -> Grant:
-        tenant = self.cluster().tenants[TenantId(principal.tenant)]
-        account = self.accounts.get(tenant.tenant)
-        if account is None:  # the fold bounds the number of tenants, so this dictionary is bounded
-            account = self.accounts[tenant.tenant] = Account(tenant.tenant)
-        if 0 < tenant.tokens_per_minute < tokens:
-            raise _larger_than_limit(tenant.tenant, tenant.tokens_per_minute, tokens)
+        tenant = TenantId(principal.tenant)
+        limits = accounts.of_request(self.cluster(), tenant, principal.key_id, model)
+        for name, found in limits:
+            if 0 < found.tokens_per_minute < tokens:
+                raise _larger_than_limit(subject(tenant, name), found.tokens_per_minute, tokens)
+        taken: list[tuple[Purse, Part]] = []
+        try:
+            for name, found in limits:
+                account = self._account(tenant, name)
+                taken.append((account.purse, await self._part(account, found, tokens)))
+        finally:
+            now_ns = self.clock.boot_ns()
+            if len(taken) < len(limits):  # another account refused it
+                for purse, part in taken:
+                    purse.give_back(part.window, Need(part.requests, part.tokens), now_ns)
+        parts = tuple(part for _, part in taken)
+        headers = headers_of(each for purse, _ in taken for each in purse.shown(now_ns))
+        most = max((part.tokens for part in parts), default=0)
+        return Grant(principal.tenant, model, most, headers, parts)
+
+    def _account(self, tenant: TenantId, name: str) -> Account:
+        found = self.accounts.get((tenant, name))
+        if found is None:
+            if len(self.accounts) >= ACCOUNTS_MAX:
+                del self.accounts[next(iter(self.accounts))]  # the oldest: its slice is lost
+            found = self.accounts[tenant, name] = Account(tenant, name)
+        return found
+
+    async def _part(self, account: Account, limits: RateLimits, tokens: int) -> Part:
+        """Take a request's part from one account. Raises as `reserve`."""
         need = Need(
-            1 if tenant.requests_per_minute else 0, tokens if tenant.tokens_per_minute else 0
+            1 if limits.requests_per_minute else 0, tokens if limits.tokens_per_minute else 0
         )
-        if not account.purse.take(need, self.clock.boot_ns()):
+        purse = account.purse
+        if not purse.take(need, self.clock.boot_ns()):
             async with account.lock:
                 await self._take_more(account, need)
-        purse = account.purse
-        return Grant(
-            tenant=principal.tenant,
-            model=model,
-            tokens=need.tokens,
-            headers=purse.headers(self.clock.boot_ns()),
-            window=purse.window,
-        )
+        return Part(purse.tenant, purse.account, *need, purse.window)
 
     async def _take_more(self, account: Account, need: Need) -> None:
         """Take the need from the purse, and ask quota if the purse holds too little.
@@ -98,7 +120,7 @@ class Limited:
             await self._await_next_minute(purse)
             if await self._ask(account, need):
                 return
-        raise _quota_unavailable() if purse.last.given else self._refusal(purse, need)
+        raise _quota_unavailable(purse) if purse.last.given else self._refusal(purse, need)
 
     async def _await_next_minute(self, purse: Purse) -> None:
         """Sleep until the minute is over at quota too, if it is over here: `left_ms` after its
@@ -111,13 +133,13 @@ class Limited:
         """Ask quota for what the purse lacks. Return whether the purse then covered the need."""
         purse, asked_ns = account.purse, self.clock.boot_ns()
         if asked_ns < account.silent_until_ns:
-            raise _quota_unavailable()
+            raise _quota_unavailable(purse)
         question = rate_messages.encode(purse.ask(need, asked_ns))
         try:
             answer = await self.bus.request(subjects.ask_quota("reserve"), question, self.answer_s)
         except Unavailable as error:
             account.silent_until_ns = self.clock.boot_ns() + SILENT_NS
-            raise _quota_unavailable() from error
+            raise _quota_unavailable(purse) from error
         finally:
             purse.put_back()
         purse.put(rate_messages.decode_slice(answer), need, asked_ns)
@@ -125,24 +147,29 @@ class Limited:
 
     def _refusal(self, purse: Purse, need: Need) -> ApiError:
         last, now_ns = purse.last, self.clock.boot_ns()
+        whose = subject(purse.tenant, purse.account)
         wait_s = max(1, -(-(purse.until_ns - now_ns) // 1_000_000_000))
         if last.starting:
             text = (
-                "the limits of this tenant cannot be counted until the next minute, because quota "
-                "was restarted: try again then"
+                f"the limits of {whose} cannot be counted until the next minute, because quota was "
+                "restarted: try again then"
             )
             return ApiError(503, text, "limits_unavailable", retry_after_s=wait_s)
         if 0 < last.tokens_limit < need.tokens:
-            return _larger_than_limit(purse.tenant, last.tokens_limit, need.tokens)
+            return _larger_than_limit(whose, last.tokens_limit, need.tokens)
         what, text = _exhausted(purse, need)
-        return RateLimited(what, f"tenant {purse.tenant} {text}", wait_s, purse.headers(now_ns))
+        return RateLimited(what, f"{whose} {text}", wait_s, purse.headers(now_ns))
 
     def settle(self, grant: Grant, tokens: int | None) -> None:
-        account = self.accounts[TenantId(grant.tenant)]
-        used = grant.tokens if tokens is None else tokens
-        back = account.purse.settle(grant.window, grant.tokens, used, self.clock.boot_ns())
-        if back is not None:
-            self._send(back)
+        now_ns = self.clock.boot_ns()
+        for part in grant.parts:
+            account = self.accounts.get(part[:2])
+            if account is None:
+                continue
+            used = part.tokens if tokens is None else tokens
+            back = account.purse.settle(part.window, part.tokens, used, now_ns)
+            if back is not None:
+                self._send(back)
 
     def _send(self, back: SliceReturn) -> None:
         task = asyncio.get_running_loop().create_task(
@@ -150,6 +177,14 @@ class Limited:
         )
         self._sending.add(task)
         task.add_done_callback(self._sending.discard)
+
+
+def subject(tenant: str, account: str) -> str:
+    """Return the account in the words of an error."""
+    kind, _, name = account.partition(":")
+    if kind == KEY:
+        return f"key {name}"
+    return f"tenant {tenant} at model {name}" if kind == MODEL else f"tenant {tenant}"
 
 
 def _exhausted(purse: Purse, need: Need) -> tuple[str, str]:
@@ -162,12 +197,12 @@ def _exhausted(purse: Purse, need: Need) -> tuple[str, str]:
     return "tokens", f"{text} and has {left} left, but this request may need {need.tokens}"
 
 
-def _larger_than_limit(tenant: str, limit: int, tokens: int) -> ApiError:
+def _larger_than_limit(whose: str, limit: int, tokens: int) -> ApiError:
     """Return the error for a request that exceeds a whole minute's limit. Its header tells clients
     not to retry.
     """
     text = (
-        f"tenant {tenant} may use {limit} tokens a minute, and this request alone may need "
+        f"{whose} may use {limit} tokens a minute, and this request alone may need "
         f"{tokens}: send less, or set a lower max_tokens"
     )
     error = ApiError(400, text, "tokens_over_limit", "max_tokens")
@@ -175,9 +210,9 @@ def _larger_than_limit(tenant: str, limit: int, tokens: int) -> ApiError:
     return error
 
 
-def _quota_unavailable() -> ApiError:
+def _quota_unavailable(purse: Purse) -> ApiError:
     text = (
-        "the limits of this tenant cannot be counted, because the quota service does not answer: "
-        "try again in a moment"
+        f"the limits of {subject(purse.tenant, purse.account)} cannot be counted, because the "
+        "quota service does not answer: try again in a moment"
     )
     return ApiError(503, text, "limits_unavailable", retry_after_s=RETRY_S)

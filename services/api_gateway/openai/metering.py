@@ -13,25 +13,34 @@ from services.api_gateway.access.auth import Principal
 Headers = tuple[tuple[bytes, bytes], ...]
 
 
+class Part(NamedTuple):
+    """What one request took from one account: tokens, of the budget of the minute `window`."""
+
+    tenant: str
+    account: str
+    requests: int
+    tokens: int
+    window: int
+
+
 class Grant(NamedTuple):
     """The permission for one request.
 
-    `headers` are the x-ratelimit-* of its answer. `window` is the minute from whose budget it was
-    taken.
+    `headers` are the x-ratelimit-* of its answer. `parts` are what it took from each account.
     """
 
     tenant: str
     model: str
     tokens: int
     headers: Headers = ()
-    window: int = 0
+    parts: tuple[Part, ...] = ()
 
 
 class Meter(Protocol):
-    """Counts the tokens of tenants with limits."""
+    """Counts the tokens of tenants, keys and models with limits."""
 
-    def counts(self, principal: Principal) -> bool:
-        """Return whether the principal's requests have a limit.
+    def counts(self, principal: Principal, model: str) -> bool:
+        """Return whether the principal's requests to this model have a limit.
 
         If not, the other methods are not called.
         """

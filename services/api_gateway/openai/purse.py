@@ -1,13 +1,15 @@
-"""One gateway's part of a tenant's limits in the current minute.
+"""One gateway's part of an account's limits in the current minute.
 
 Quota gives slices to this gateway alone, which spends them without asking. Pure; time is an
 argument (nanoseconds of a clock that never goes back). Tests: tests/unit/test_openai_purse.py.
 """
 
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from libs.common.messages.rate_messages import Slice, SliceAsk, SliceReturn
 from libs.common.model import TenantId
+from libs.common.state.rate_limits import OF_TENANT
 from services.api_gateway.openai.metering import Headers
 
 # After quota refused, wait this long before asking again. Other gateways may return something.
@@ -26,15 +28,26 @@ class Need(NamedTuple):
 NO_NEED: Final = Need(0, 0)
 
 
-class Purse:
-    """The requests and tokens that this gateway may spend.
+class Shown(NamedTuple):
+    """One limit as a client sees it: its quantity, what is left, and when it is reset."""
 
-    `window` is the minute of the contents, which are void from `until_ns` on. `last` is quota's
-    last answer. `set_aside` is kept for the request that waits for quota's answer.
+    name: bytes
+    limit: int
+    left: int
+    reset: bytes
+
+
+class Purse:
+    """The requests and tokens of one account that this gateway may spend.
+
+    `account` is its name (`rate_limits.py`), empty for the tenant's own. `window` is the minute of
+    the contents, which are void from `until_ns` on. `last` is quota's last answer. `set_aside` is
+    kept for the request that waits for quota's answer.
     """
 
-    def __init__(self, tenant: TenantId) -> None:
+    def __init__(self, tenant: TenantId, account: str = OF_TENANT) -> None:
         self.tenant = tenant
+        self.account = account
         self.window = -1
         self.until_ns = 0
         self.requests = 0
@@ -74,6 +87,7 @@ class Purse:
             self.tenant,
             need.requests - self.set_aside.requests,
             need.tokens - self.set_aside.tokens,
+            self.account,
         )
 
     def put_back(self) -> None:
@@ -112,25 +126,51 @@ class Purse:
         if self.last.tokens_limit == 0 or surplus <= kept:
             return None
         self.tokens = kept
-        return SliceReturn(self.tenant, window, 0, surplus)
+        return SliceReturn(self.tenant, window, 0, surplus, self.account)
+
+    def give_back(self, window: int, need: Need, now_ns: int) -> None:
+        """Put back what a request took that was refused elsewhere."""
+        if window == self.window and now_ns < self.until_ns:
+            self.requests += need.requests
+            self.tokens += need.tokens
+
+    def shown(self, now_ns: int) -> list[Shown]:
+        """Return the limits of this account.
+
+        What is left is what quota had left at its last answer, and what this purse holds. Other
+        gateways may have used some since.
+        """
+        last = self.last
+        reset = _duration(max(0, self.until_ns - now_ns) // 1_000_000).encode()
+        return [
+            Shown(name, limit, min(limit, max(0, left)), reset)
+            for name, limit, left in (
+                (b"requests", last.requests_limit, last.requests_left + self.requests),
+                (b"tokens", last.tokens_limit, last.tokens_left + self.tokens),
+            )
+            if limit
+        ]
 
     def headers(self, now_ns: int) -> Headers:
-        """Return OpenAI's x-ratelimit-* headers.
+        """Return OpenAI's x-ratelimit-* headers for this account."""
+        return headers_of(self.shown(now_ns))
 
-        The remaining requests and tokens are what quota had left at its last answer, and what this
-        purse holds. Other gateways may have used some since.
-        """
-        last, shown = self.last, []
-        reset = _duration(max(0, self.until_ns - now_ns) // 1_000_000).encode()
-        for name, limit, left in (
-            (b"requests", last.requests_limit, last.requests_left + self.requests),
-            (b"tokens", last.tokens_limit, last.tokens_left + self.tokens),
-        ):
-            if limit:
-                shown.append((b"x-ratelimit-limit-" + name, b"%d" % limit))
-                shown.append((b"x-ratelimit-remaining-" + name, b"%d" % min(limit, max(0, left))))
-                shown.append((b"x-ratelimit-reset-" + name, reset))
-        return tuple(shown)
+
+def headers_of(limits: Iterable[Shown]) -> Headers:
+    """Return OpenAI's x-ratelimit-* headers: of several limits the one of which least is left."""
+    least: dict[bytes, Shown] = {}
+    for each in limits:
+        if each.name not in least or each.left < least[each.name].left:
+            least[each.name] = each
+    return tuple(
+        header
+        for name, limit, left, reset in least.values()
+        for header in (
+            (b"x-ratelimit-limit-" + name, b"%d" % limit),
+            (b"x-ratelimit-remaining-" + name, b"%d" % left),
+            (b"x-ratelimit-reset-" + name, reset),
+        )
+    )
 
 
 def _duration(milliseconds: int) -> str:

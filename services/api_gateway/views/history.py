@@ -217,6 +217,15 @@ def _reservation(fact: f.ReservationSet) -> str:
     )
 
 
+def _limits(fact: f.KeyLimitsSet | f.ModelLimitsSet) -> str:
+    words = [
+        counted(fact.requests_per_minute, "request") if fact.requests_per_minute else "",
+        counted(fact.tokens_per_minute, "token") if fact.tokens_per_minute else "",
+    ]
+    found = " and ".join(word for word in words if word)
+    return f"{found} a minute" if found else "none"
+
+
 _SUMMARY: Final[dict[type, Callable[[Any], str]]] = {
     f.JobSubmitted: lambda x: f"submitted by {_user(x.user)}: {' '.join(x.spec.command)[:80]}",
     f.CancelRequested: lambda x: (
@@ -228,6 +237,7 @@ _SUMMARY: Final[dict[type, Callable[[Any], str]]] = {
     ),
     f.KeyRotated: lambda x: f"key {x.key_id} rotated by {_user(x.user)}",
     f.KeyRevoked: lambda x: f"key {x.key_id} revoked by {_user(x.user)}",
+    f.KeyLimitsSet: lambda x: f"limits of key {x.key_id}: {_limits(x)}, set by {_user(x.user)}",
     f.AccessRecorded: lambda x: (
         f"{counted(x.count, 'request')}{f'; {x.dropped} earlier ones lost' if x.dropped else ''}"
     ),
@@ -253,6 +263,10 @@ _SUMMARY: Final[dict[type, Callable[[Any], str]]] = {
     f.ModelShareSet: lambda x: (
         f"model {x.name} is {'no longer ' if x.removed else ''}shared with "
         f"{'all tenants' if x.guest == '*' else x.guest}, by {_user(x.user)}"
+    ),
+    f.ModelLimitsSet: lambda x: (
+        f"limits of {'each guest' if x.guest == '*' else x.guest} at model {x.name}: "
+        f"{_limits(x)}, set by {_user(x.user)}"
     ),
     f.ModelKeepRequested: lambda x: (
         f"model {x.model} keeps the tier {x.tier}, requested by {_user(x.user)}"

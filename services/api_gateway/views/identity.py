@@ -41,7 +41,8 @@ class KeyShown(msgspec.Struct, omit_defaults=True):
     """An API key.
 
     `key` is the key itself; only the answer that creates or rotates it contains it. Until
-    `old_until`, the secret from before the last rotation works too.
+    `old_until`, the secret from before the last rotation works too. The limits are those of
+    requests to models (0: none).
     """
 
     id: str
@@ -55,6 +56,8 @@ class KeyShown(msgspec.Struct, omit_defaults=True):
     expired: bool
     rotated_at: str | None
     old_until: str | None
+    requests_per_minute: int
+    tokens_per_minute: int
     key: str = ""
 
 
@@ -115,6 +118,8 @@ def key_shown(key: Key, now_ns: int, text: str = "") -> KeyShown:
         expired=0 < key.expires_ns <= now_ns,
         rotated_at=rfc3339(key.rotated_ns),
         old_until=rfc3339(key.old_until_ns),
+        requests_per_minute=key.limits.requests_per_minute,
+        tokens_per_minute=key.limits.tokens_per_minute,
         key=text,
     )
 

@@ -12,6 +12,7 @@ from libs.common.model import NodeId, TenantId
 from libs.common.scaling_targets import ScalingTargets
 from libs.common.state import model_view
 from libs.common.state.cluster import Cluster, Endpoint, Job, Model, is_ready
+from libs.common.state.rate_limits import RateLimits, at_model
 from libs.common.state.tenant import Tenant
 from services.api_gateway.serving.fairness import Flow
 from services.api_gateway.serving.late_binding import LateBinding
@@ -73,8 +74,9 @@ class ModelShown(msgspec.Struct):
     `wanted` is the requested number of replicas; `ready` replicas, of any generation, serve now.
     With `scaling` the scheduler changes `wanted`, and `law` says why it did so last. Requests may
     name the model as `name`, as one of `aliases`, or as `served_name`, its name at its server.
-    `shared_with` are the other tenants that may use it (`*`: all).
-    `last_crash` is empty before the first crash. `queue` is set only where one model is shown.
+    `shared_with` are the other tenants that may use it (`*`: all). `limits` are those of tenants at
+    this model (`*`: of each guest without limits of its own). `last_crash` is empty before the
+    first crash. `queue` is set only where one model is shown.
     """
 
     name: str
@@ -112,6 +114,7 @@ class ModelShown(msgspec.Struct):
     served_name: str = ""
     aliases: list[str] = []
     shared_with: list[str] = []
+    limits: dict[str, RateLimits] = {}
 
 
 def model_shown(cluster: Cluster, model: Model) -> ModelShown:
@@ -151,11 +154,13 @@ def model_shown(cluster: Cluster, model: Model) -> ModelShown:
         served_name=spec.served_name,
         aliases=sorted(model.aliases),
         shared_with=sorted(model.guests),
+        limits=dict(sorted(model.limits.items())),
     )
 
 
-def guest_shown(cluster: Cluster, model: Model) -> ModelShown:
-    """Show a model to a tenant that it is shared with: its names, its owner and its state.
+def guest_shown(cluster: Cluster, model: Model, tenant: str) -> ModelShown:
+    """Show a model to a tenant that it is shared with: its names, its owner, its state and the
+    tenant's own limits.
 
     The rest, such as the command and the replicas, is its owner's alone.
     """
@@ -190,7 +195,14 @@ def guest_shown(cluster: Cluster, model: Model) -> ModelShown:
         replicas=[],
         served_name=whole.served_name,
         aliases=whole.aliases,
+        limits=_limits_of(model, tenant),
     )
+
+
+def _limits_of(model: Model, tenant: str) -> dict[str, RateLimits]:
+    """Return the limits of one guest."""
+    found = at_model(model.limits, model.tenant, tenant)
+    return {tenant: found} if found.some else {}
 
 
 def queue_shown(
