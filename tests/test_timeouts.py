@@ -112,10 +112,11 @@ STAY: Final[dict[str, str]] = {
         disk_watch.EVERY_S queue_errors.STARTING_S waking.FIRST_S waking.EVERY_S waking.ASKED_NS
         waking.FORGOTTEN_NS queues.TICK_S queues.WAIT_MORE_S
         gateway.SURVEY_EVERY_S gateways.ASK_AGAIN_S http.audit.FOLLOW_WAIT_S kv_nats.CREATE_AGAIN_S
-        limited.RETRY_S limited.SILENT_NS
+        limited.RETRY_S limited.SILENT_NS serving.adapters.FAILED_NS
         log_jetstream.CREATE_AGAIN_S feed_nats.GAP_PAUSE_S feed_nats.UNSUBSCRIBE_S
         core.decide.ASK_EVERY_NS
         core.decide.CHECK_AGAIN_NS notary.AGAIN_S notary.LOOK_S openai.app.BUSY_S past.ALONE_S
+        openai.adapters.RETRY_S
         peers.BURST_PAUSE_S
         peers.LOOK_MAX_S peers.ROSTER_EVERY_NS placed.LOOK_S publisher.AGAIN_S publisher.RETRY_S
         purse.REFUSED_NS relay.RETRY_FIRST_S

@@ -92,6 +92,17 @@ def names_line(model: Model) -> str:
     return ", ".join(name for name in (*model.get("aliases", ()), model.get("served_name")) if name)
 
 
+def adapters_line(model: Model) -> str:
+    """Return the model's LoRA adapters and the rules for them; empty if it takes none."""
+    rules = model.get("adapters")
+    names = ", ".join(model.get("adapter_names", ()))
+    if rules is None:
+        return names
+    where = f"below {rules['root']}, " if rules["root"] else ""
+    bounds = f"{where}at most {rules['resident_max']} at each replica, api {rules['api']}"
+    return f"{names or 'none yet'} ({bounds})"
+
+
 def guests_line(model: Model) -> str:
     """Return the tenants that the model is shared with, in words."""
     guests = model.get("shared_with", [])

@@ -59,6 +59,7 @@ VERBS: Final[dict[str, Verb]] = {
         MODELS,
         "Keep data of models on nodes, so that replicas start faster; name and share models.",
     ),
+    "adapter": Verb(MODELS, "Add, remove and list LoRA adapters of models."),
     "undeploy": Verb(MODELS, "Stop serving a model."),
     "nodes": Verb(CLUSTER, "List nodes, or show one with its GPUs."),
     "node": Verb(CLUSTER, "Add a machine to the cluster, remove one, or declare it dead."),

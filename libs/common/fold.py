@@ -237,6 +237,7 @@ _FOLDS: Final = {
     f.ModelAliasSet: model_fold.alias_set,
     f.ModelShareSet: model_fold.share_set,
     f.ModelLimitsSet: model_fold.limits_set,
+    f.ModelAdapterSet: model_fold.adapter_set,
     f.ModelUsed: usage_fold.model_used,
     f.ModelKeepRequested: kept_fold.requested,
     f.ModelKeepDropped: kept_fold.dropped,

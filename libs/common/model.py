@@ -10,6 +10,7 @@ from typing import Final, NewType
 
 import msgspec
 
+from libs.common.adapters import AdapterRules
 from libs.common.batching import Batching
 from libs.common.container_spec import ContainerSpec
 from libs.common.scaling_targets import ScalingTargets
@@ -253,8 +254,8 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     With `scaling`, `replicas` is the number to begin with. `command` and `env` may hold the
     placeholders of `placeholders.py`. The server knows the model as `served_name` (empty: by its
-    name). With `batching` the gateway joins requests. Fields of JobSpec too apply to each replica
-    (`model_view.replica_spec`).
+    name). With `batching` the gateway joins requests; `adapters` allows LoRA adapters. Fields of
+    JobSpec too apply to each replica (`model_view.replica_spec`).
     """
 
     command: tuple[str, ...]
@@ -303,6 +304,7 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
     scaling: ScalingTargets | None = None
     served_name: str = ""
     batching: Batching | None = None
+    adapters: AdapterRules | None = None
 
 
 class Replica(msgspec.Struct, frozen=True):

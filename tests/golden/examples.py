@@ -101,6 +101,14 @@ EXAMPLES: Final[tuple[AnyFact, ...]] = (
     f.ModelAutoscaled(name="chat", generation=2, replicas=4, law="pressure 0.80 wants 4"),
     f.ModelUndeployed(name="chat", user="ada"),
     f.ModelAliasSet(name="chat", alias="Qwen/Qwen2.5-7B", removed=True, user="ada"),
+    f.ModelAdapterSet(
+        name="chat",
+        adapter="sql",
+        path="/models/lora/sql",
+        removed=True,
+        user="ada",
+        tenant=TENANT,
+    ),
     f.ModelShareSet(name="chat", guest="biology", removed=True, user="ada"),
     f.ModelLimitsSet(
         name="chat",

@@ -7,6 +7,8 @@ x_delay_s (before anything), x_gap_s (between chunks), x_comment_s (after a comm
 x_die ("before", "head", "middle", "finished", "done": the connection is cut there), x_finish (so
 many choices end with a finish_reason), x_indexes (so many choices take turns), x_no_done. With
 `wants_uuid` it answers an empty 400 to a request whose x-request-id is no UUID, as some servers do.
+With `base`, the name of its model, it knows that and its adapters alone. It loads and unloads them
+as vLLM does, and as SGLang at paths without /v1. `unloadable` are folders that it cannot load.
 """
 
 import asyncio
@@ -37,6 +39,11 @@ class Replica:
         self.forms: list[dict[str, Any]] = []
         self.begun = asyncio.Event()
         self.connections: set[int] = set()
+        self.base = ""
+        self.adapters: dict[str, str] = {}
+        self.unloadable: set[str] = set()
+        self.load_s = 0.0
+        self.lora_calls: list[str] = []
 
     def app(self) -> web.Application:
         app = web.Application(client_max_size=64 << 20)
@@ -46,6 +53,9 @@ class Replica:
             app.router.add_post(path, self._pass)
         for path in ("/v1/rerank", "/v1/score", "/tokenize", "/detokenize"):
             app.router.add_post(path, self._pass)
+        for path in ("", "/v1"):
+            app.router.add_post(f"{path}/load_lora_adapter", self._load)
+            app.router.add_post(f"{path}/unload_lora_adapter", self._unload)
         app.router.add_get("/received", self._received)
         app.router.add_get("/health", self._healthy)
         return app
@@ -54,6 +64,37 @@ class Replica:
         return web.json_response(
             {"received": [json.loads(body).get("x_id") for body in self.bodies]}
         )
+
+    async def _load(self, request: web.Request) -> web.Response:
+        asked = await request.json()
+        name, path = asked["lora_name"], asked["lora_path"]
+        self.lora_calls.append(f"load {name}")
+        await asyncio.sleep(self.load_s)
+        if name in self.adapters:
+            text = f"The lora adapter '{name}' has already been loaded."
+            return web.json_response({"message": text, "code": 400}, status=400)
+        if path in self.unloadable:
+            text = f"Loading lora {name} failed: No adapter found for {path}"
+            return web.json_response({"error": {"message": text}}, status=404)
+        self.adapters[name] = path
+        return web.Response(text=f"Success: LoRA adapter '{name}' added successfully.")
+
+    async def _unload(self, request: web.Request) -> web.Response:
+        name = (await request.json())["lora_name"]
+        self.lora_calls.append(f"unload {name}")
+        if self.adapters.pop(name, None) is None:
+            return web.json_response({"message": f"'{name}' cannot be found."}, status=404)
+        return web.Response(text=f"Success: LoRA adapter '{name}' removed successfully.")
+
+    def _unknown(self, request: web.Request, model: str) -> web.Response | None:
+        """Return the answer to a request for a model or adapter that the replica does not have."""
+        _, is_sglang, adapter = model.partition(":")
+        if not self.base or model in (self.base, *self.adapters) or adapter in self.adapters:
+            return None
+        text, status = f"The model `{model}` does not exist.", 404
+        if is_sglang:
+            text, status = f"The requested LoRA adapters are not loaded: {adapter}", 400
+        return web.json_response({"error": {"message": text, "code": status}}, status=status)
 
     async def _healthy(self, request: web.Request) -> web.Response:
         self.probes += 1
@@ -68,6 +109,8 @@ class Replica:
         asked = json.loads(body)
         if self.wants_uuid and not _is_uuid(request.headers.get("x-request-id", "")):
             return web.Response(status=400)
+        if (unknown := self._unknown(request, asked["model"])) is not None:
+            return unknown
         try:
             return await self._answer(request, asked)
         except asyncio.CancelledError:

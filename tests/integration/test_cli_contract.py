@@ -69,8 +69,8 @@ def job(name: str) -> tuple[str, ...]:
     return ("submit", "-J", name, "-g", "1", *SLEEP)
 
 
-def model(name: str) -> tuple[str, ...]:
-    return ("deploy", name, "-g", "0", "--cpus", "1", *SLEEP)
+def model(name: str, *flags: str) -> tuple[str, ...]:
+    return ("deploy", name, "-g", "0", "--cpus", "1", *flags, *SLEEP)
 
 
 CASES: Final[dict[str, tuple[Case, ...]]] = {
@@ -165,6 +165,19 @@ CASES: Final[dict[str, tuple[Case, ...]]] = {
     "model unshare": (
         case(f"model unshare {MODEL}", before=(("model", "share", MODEL, "--with", "all"),)),
         case(f"model unshare {MODEL}", "shared with no tenant", 2),
+    ),
+    "adapter add": (
+        case(f"adapter add {MODEL} sql /lora/sql"),
+        case(f"models {MODEL}", "adapters sql"),
+        case(f"adapter add {MODEL} sql /etc/sql", "outside the folder", 1),
+    ),
+    "adapter list": (
+        case("adapter list", "/lora/b", before=(("adapter", "add", MODEL, "b", "/lora/b"),)),
+        case(f"adapter list {MODEL} -o json", '"loaded"'),
+    ),
+    "adapter remove": (
+        case(f"adapter remove {MODEL} c", before=(("adapter", "add", MODEL, "c", "/lora/c"),)),
+        case(f"adapter remove {MODEL} no-such", "has no adapter", 1),
     ),
     "usage": (
         case("usage --since 1h", "GPU SECONDS"),
@@ -352,7 +365,7 @@ async def _prepared(folder: Path, chaos: Chaos) -> Command:
     await made.needs("submit", "-J", RUNS, "-g", "1", *SLEEP)
     await made.needs("submit", "-J", WAITS, "-N", "9", "-g", "1", *SLEEP)
     await made.needs("alloc", "-J", HELD, "-g", "1", "--expires", "1h")
-    await made.needs(*model(MODEL))
+    await made.needs(*model(MODEL, "--adapters-root", "/lora"))
     return made
 
 

@@ -128,6 +128,8 @@ def by_gateways(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
         yield f.ModelUndeployed(name=name)
         removed = chance.random() < 0.5
         yield f.ModelAliasSet(name=name, alias=chance.choice(("a", "b/c")), removed=removed)
+        adapter, path = chance.choice(("a", "sql")), chance.choice(("", "/lora/a", "/lora/b"))
+        yield f.ModelAdapterSet(name=name, adapter=adapter, path=path, removed=removed)
         yield f.ModelShareSet(name=name, guest=chance.choice((*TENANTS, "*")), removed=removed)
         yield f.ModelLimitsSet(
             name=name, guest=chance.choice((*TENANTS, "*")), tokens_per_minute=chance.randrange(3)

@@ -62,6 +62,7 @@ SELDOM: Final = {
             "access.recorded",
             "model.alias_set",
             "model.share_set",
+            "model.adapter_set",
             "model.used",
             "secret.set",
             "secret.removed",

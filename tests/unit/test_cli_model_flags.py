@@ -36,3 +36,16 @@ def test_the_bounds_of_batches_are_one_field() -> None:
 def test_a_wait_for_others_needs_the_size_of_a_batch() -> None:
     with pytest.raises(click.UsageError, match="needs --batch-max"):
         body("--batch-wait", "5ms")
+
+
+def test_the_rules_for_adapters_are_one_field() -> None:
+    assert body("--adapters-root", "/lora")["adapters"] == {"root": "/lora"}
+    given = body("--adapters-root", "/lora", "--adapter-api", "sglang", "--adapters-max", "2")
+    assert given["adapters"] == {"root": "/lora", "api": "sglang", "resident_max": 2}
+    assert body("--adapter-api", "none")["adapters"] == {"api": "none"}
+    assert "adapters" not in body()
+
+
+def test_adapters_need_the_folder_below_which_they_are() -> None:
+    with pytest.raises(click.UsageError, match="need --adapters-root"):
+        body("--adapters-max", "2")

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from libs.common import facts as f
+from libs.common.adapters import AdapterRules
 from libs.common.facts import AnyFact
 from libs.common.model import JobId, JobSpec, ModelSpec, NodeId, Replica, Serve
 from libs.common.state import model_view
@@ -114,3 +115,25 @@ def test_names_follow_the_facts_and_a_replica_keeps_the_name_that_it_was_started
     added = f.ReplicasScaled(model="chat", generation=2, add=(Replica(JobId("chat-3"), new),))
     tell(found.cluster(), added, 3.0)
     assert found.expects("chat", Endpoint(JobId("chat-3"), "h", 1)) == "Qwen/Qwen2.5-7B"
+
+
+def test_an_adapter_is_served_by_its_model_under_its_short_name() -> None:
+    rules = AdapterRules(root="/lora")
+    spec = ModelSpec(command=("serve",), adapters=rules)
+    found = catalogue(
+        f.ModelDeployed(name="chat", spec=spec),
+        f.ModelAdapterSet(name="chat", adapter="sql", path="/lora/sql"),
+        f.ModelDeployed(name="two", spec=spec),
+        f.ModelAdapterSet(name="two", adapter="sql", path="/lora/2"),
+    )
+    for name in ("sql", "chat:sql"):
+        assert found.find(ADA, name) == Served("chat", "default", 0, "sql")
+    assert [name for name, _ in found.names(ADA)] == ["chat", "two", "sql", "two:sql"]
+    adapter = found.adapter("chat", "sql")
+    assert adapter is not None
+    assert (adapter.path, adapter.rules, adapter.is_replaced) == ("/lora/sql", rules, False)
+    assert found.adapter_versions("chat") == {"sql": adapter.seq}
+    assert found.adapter("chat", "art") is None and found.adapter("no", "sql") is None
+    assert found.adapter_rules("no") is None and found.adapter_versions("no") == {}
+    found.cluster().models["chat"].spec = ModelSpec(command=("serve",))
+    assert found.adapter("chat", "sql") is None

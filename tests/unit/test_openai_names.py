@@ -145,3 +145,45 @@ def test_facts_about_a_model_that_is_not_deployed_and_removals_of_nothing_change
 def test_the_table_of_a_tenant_is_made_once() -> None:
     found = names(deployed("x", "a"))
     assert found.table("a", False) is found.table("a", False)
+
+
+def adapter(name: str, *given: str) -> list[AnyFact]:
+    return [f.ModelAdapterSet(name=name, adapter=each, path=f"/lora/{each}") for each in given]
+
+
+def test_an_adapter_is_named_alone_or_with_its_model() -> None:
+    found = names(deployed("x", "a"), adapter("x", "sql"))
+    assert found.table("a", False) == {"x": "x", "sql": "x:sql", "x:sql": "x:sql"}
+    assert found.table("b", False) == {}
+    assert found.table("b", True) == {"x": "x", "x:sql": "x:sql"}
+
+
+def test_the_same_adapter_name_is_another_one_in_another_tenant() -> None:
+    found = names(deployed("x", "a"), adapter("x", "s"), deployed("y", "b"), adapter("y", "s"))
+    assert found.table("a", False)["s"] == "x:s" and found.table("b", False)["s"] == "y:s"
+
+
+def test_names_of_models_are_stronger_than_adapters_and_the_first_adapter_has_the_short_name() -> (
+    None
+):
+    found = names(
+        *(deployed("x", "a"), deployed("z", "a"), adapter("z", "sql", "y", "m")),
+        *(adapter("x", "sql"), deployed("y", "a", "m")),
+    ).table("a", False)
+    assert (found["sql"], found["x:sql"], found["y"], found["m"]) == ("z:sql", "x:sql", "y", "y")
+    assert found["z:y"] == "z:y" and found["z:m"] == "z:m"
+
+
+def test_a_guest_reaches_the_adapters_of_a_shared_model_and_its_own_ones_first() -> None:
+    facts = deployed("x", "a"), adapter("x", "sql", "art"), share("x", "b")
+    found = names(*facts, deployed("own", "b"), adapter("own", "sql")).table("b", False)
+    assert (found["sql"], found["art"], found["x:sql"]) == ("own:sql", "x:art", "x:sql")
+    assert "sql" not in names(*facts, f.ModelUndeployed(name="x")).table("b", False)
+
+
+def test_a_later_adapter_takes_over_no_name_of_a_model_that_was_shared_earlier() -> None:
+    found = names(
+        *(deployed("y", "b"), share("y", "c"), alias("y", "sql")),
+        *(deployed("x", "a"), share("x", "c"), adapter("x", "sql")),
+    ).table("c", False)
+    assert (found["sql"], found["x:sql"]) == ("y", "x:sql")

@@ -15,11 +15,14 @@ from libs.cli.flags import container_flags, placement_flags
 from libs.cli.flags.durations import DURATION
 from libs.cli.flags.jobflags import pairs, secrets, was_given
 from libs.cli.flags.numbers import Milliseconds, Number, parse_replicas
+from libs.common.adapters import APIS
 from libs.common.model import SPREADS
 
 F = TypeVar("F", bound=Callable[..., Any])
 # Flags that become fields of `batching`.
 BATCHING: Final = {"batch_max": "items_max", "batch_wait_ms": "wait_ms"}
+# Flags that become fields of `adapters`.
+ADAPTERS: Final = {"adapters_root": "root", "adapter_api": "api", "adapters_max": "resident_max"}
 # Flags that become fields of `scaling`.
 SCALING: Final = ("first_token_ms", "per_token_ms", "concurrency", "idle_s")
 _DEFAULT: Final = re.compile(r" \(default(: [^)]*)?\)")
@@ -85,6 +88,28 @@ _FLAGS = (
         "batch_wait_ms",
         type=Milliseconds(),
         help="With --batch-max: time that a request waits for others to join (default: 5ms).",
+    ),
+    click.option(
+        "--adapters-root",
+        metavar="DIR",
+        help=(
+            "Allow LoRA adapters (muster adapter add) from folders below this one, as the server "
+            "of each replica sees it."
+        ),
+    ),
+    click.option(
+        "--adapter-api",
+        type=click.Choice(APIS),
+        help=(
+            "How adapters are loaded: by the interface of vLLM (default) or SGLang, or not at "
+            "all (none), because the server has them already."
+        ),
+    ),
+    click.option(
+        "--adapters-max",
+        type=click.IntRange(1),
+        metavar="N",
+        help="Adapters that a replica has loaded at one time (default: 8).",
     ),
     click.option(
         "-g",
@@ -266,6 +291,17 @@ def _batching(body: dict[str, Any]) -> dict[str, Any]:
     return {"batching": given} if given else {}
 
 
+def _adapters(body: dict[str, Any]) -> dict[str, Any]:
+    """Take the flags of adapters out of `body`; return them as `adapters`."""
+    given = {field: body.pop(flag) for flag, field in ADAPTERS.items() if flag in body}
+    if given and "root" not in given and given.get("api") != "none":
+        raise click.UsageError(
+            "--adapter-api and --adapters-max need --adapters-root: give for example "
+            "--adapters-root /models/lora"
+        )
+    return {"adapters": given} if given else {}
+
+
 def model_body(command: Iterable[str], user: str, values: dict[str, Any]) -> dict[str, Any]:
     """Return the body for /v1/deployments from the values of the flags.
 
@@ -273,7 +309,7 @@ def model_body(command: Iterable[str], user: str, values: dict[str, Any]) -> dic
     invalid K=V.
     """
     body = {name: value for name, value in values.items() if was_given(name, value)}
-    body |= _replicas(body) | _batching(body)
+    body |= _replicas(body) | _batching(body) | _adapters(body)
     words = list(command)
     if words:
         body["command"] = words

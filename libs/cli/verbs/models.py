@@ -9,6 +9,7 @@ from libs.cli.models import (
     REPLICA_COLUMNS,
     SHARE_COLUMNS,
     Model,
+    adapters_line,
     batching_line,
     guests_line,
     limits_line,
@@ -64,6 +65,8 @@ def _show(profile: Profile, name: str, form: str, no_headers: bool) -> None:
         print(f"command  {clean(command_line(model))}")
     if also := names_line(model):
         print(f"names    {clean(also)}")
+    if adapters := adapters_line(model):
+        print(f"adapters {clean(adapters)}")
     if model.get("shared_with"):
         print(f"shared   {clean(guests_line(model))}")
     if limits := limits_line(model):

@@ -74,6 +74,7 @@ from libs.common.facts.membership_facts import NodeRemovalRequested as NodeRemov
 from libs.common.facts.membership_facts import NodeRemoved as NodeRemoved
 from libs.common.facts.membership_facts import NodeReturned as NodeReturned
 from libs.common.facts.membership_facts import NodeRevoked as NodeRevoked
+from libs.common.facts.model_facts import ModelAdapterSet as ModelAdapterSet
 from libs.common.facts.model_facts import ModelAliasSet as ModelAliasSet
 from libs.common.facts.model_facts import ModelAutoscaled as ModelAutoscaled
 from libs.common.facts.model_facts import ModelDeployed as ModelDeployed
@@ -148,6 +149,7 @@ GatewayFact = (
     | ModelAliasSet
     | ModelShareSet
     | ModelLimitsSet
+    | ModelAdapterSet
     | ModelUsed
     | ModelKeepRequested
     | ModelKeepDropped

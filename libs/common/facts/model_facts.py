@@ -65,6 +65,20 @@ class ModelAliasSet(Fact, frozen=True, tag="model.alias_set"):
     tenant: TenantId = TenantId("")
 
 
+class ModelAdapterSet(Fact, frozen=True, tag="model.adapter_set"):
+    """A user gave a model a LoRA adapter, changed its path, or took it away (`removed`).
+
+    `path` is its folder as the server of each replica sees it; empty if the server has it already.
+    """
+
+    name: str
+    adapter: str
+    path: str = ""
+    removed: bool = False
+    user: str = ""
+    tenant: TenantId = TenantId("")
+
+
 class ModelShareSet(Fact, frozen=True, tag="model.share_set"):
     """A user shared a model with the tenant `guest`, or ended that (`removed`).
 

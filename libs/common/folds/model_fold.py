@@ -9,6 +9,7 @@ from typing import Final
 
 from libs.common import facts as f
 from libs.common import reasons
+from libs.common.adapters import Adapter
 from libs.common.change import IGNORED, Change, Stamp
 from libs.common.life import job_life
 from libs.common.model import JobId, NodeId, Replica, TenantId
@@ -89,6 +90,7 @@ def undeployed(cluster: Cluster, fact: f.ModelUndeployed, stamp: Stamp) -> Chang
         return IGNORED
     model.deployed, model.replicas, model.aliases, model.guests = False, 0, {}, {}
     model.limits = {}
+    model.adapters, model.adapters_dropped = {}, False
     cluster.names_changes += 1
     return Change((), (), (fact.name,))
 
@@ -139,6 +141,23 @@ def _set(
             return IGNORED
     else:
         entries.setdefault(key, stamp.seq)
+    cluster.names_changes += 1
+    return Change((), (), (model.name,))
+
+
+def adapter_set(cluster: Cluster, fact: f.ModelAdapterSet, stamp: Stamp) -> Change:
+    """Add an adapter of a deployed model, change its path, or remove it."""
+    model = _owned(cluster, fact.name, fact.tenant)
+    if model is None:
+        return IGNORED
+    known = model.adapters.get(fact.adapter)
+    if known is None if fact.removed else known is not None and known.path == fact.path:
+        return IGNORED
+    model.adapters_dropped |= known is not None
+    if fact.removed:
+        del model.adapters[fact.adapter]
+    else:
+        model.adapters[fact.adapter] = Adapter(fact.path, stamp.seq, stamp.at_ns, fact.user)
     cluster.names_changes += 1
     return Change((), (), (model.name,))
 

@@ -134,6 +134,7 @@ HELP: Final = {
         "Time for a replica to send the headers of a stream; then another replica is tried. The "
         "first event may take MUSTER_MODEL_ANSWER_MS."
     ),
+    "model_adapter_ms": "Time for a replica to load a LoRA adapter, or to unload one.",
     "model_retry_percent": (
         "Part of a model's requests that may be sent to one more replica because the first one is "
         "slow (before it answers) or too busy (502, 503). 0: none."

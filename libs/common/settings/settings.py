@@ -71,6 +71,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     model_keepalive_ms: int = 4_000
     model_attempts: int = 3
     model_headers_ms: int = 120_000
+    model_adapter_ms: int = 120_000
     model_retry_percent: int = 2
     model_requests_max: int = 4_096
     model_body_bytes: int = 16 << 20
@@ -239,6 +240,7 @@ FILES: Final[dict[str, tuple[str, ...]]] = {
             "model_keepalive_ms",
             "model_attempts",
             "model_headers_ms",
+            "model_adapter_ms",
             "model_retry_percent",
         ),
         *(

@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from libs.common.adapters import Adapter
 from libs.common.life import job_life
 from libs.common.model import (
     GpuId,
@@ -60,7 +61,9 @@ class Model(msgspec.Struct):
     `autoscaled` the one that the scheduler set for generation `scaled_generation`, and `law` are
     its reasons. `aliases` are further names for requests, `guests` the tenants that it is shared
     with (`*`: all), each with the sequence of its fact; `served_seq` is that of its served name.
-    `limits` are those of tenants at this model (`rate_limits.at_model`).
+    `limits` are those of tenants at this model (`rate_limits.at_model`). `adapters` are its LoRA
+    adapters; `adapters_dropped`: one was removed or got another path, so a replica may have an
+    older one under the same name.
     """
 
     name: str
@@ -86,6 +89,8 @@ class Model(msgspec.Struct):
     guests: dict[str, int] = {}
     served_seq: int = 0
     limits: dict[str, RateLimits] = {}
+    adapters: dict[str, Adapter] = {}
+    adapters_dropped: bool = False
 
     @property
     def wanted(self) -> int:

@@ -18,7 +18,7 @@ from libs.common.state.cluster import Cluster
 # of devices, isolation of nodes. 8: controls of devices. 9: images of jobs: a reader that
 # did not know them has dropped them. 10: dependencies by job, and their number by tenant. 11:
 # claims on devices, what was ignored of nodes. 12: memory pools. 13: names and guests of models.
-# 14: keys of replicas, limits of keys and of tenants at models.
+# 14: keys of replicas, limits of keys and of tenants at models, adapters of models.
 SNAPSHOT_VERSION: Final = 14
 
 

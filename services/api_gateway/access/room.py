@@ -25,6 +25,7 @@ LEVELS: Final[dict[type[f.Fact], float]] = {
     f.ModelAliasSet: CHANGES,
     f.ModelShareSet: CHANGES,
     f.ModelLimitsSet: CHANGES,
+    f.ModelAdapterSet: CHANGES,
     f.ModelKeepRequested: CHANGES,
     f.AllocationExtended: CHANGES,
     f.QueueSet: CHANGES,
@@ -56,7 +57,12 @@ LEVELS: Final[dict[type[f.Fact], float]] = {
 
 # Facts of users about a model that name it alone; they are charged to its tenant.
 OF_A_MODEL: Final = (
-    f.ModelScaled | f.ModelUndeployed | f.ModelAliasSet | f.ModelShareSet | f.ModelLimitsSet
+    f.ModelScaled
+    | f.ModelUndeployed
+    | f.ModelAliasSet
+    | f.ModelShareSet
+    | f.ModelAdapterSet
+    | f.ModelLimitsSet
 )
 # Facts that administrators record about a tenant take none of its bytes, because they stop a flood.
 BY_ADMINISTRATORS: Final = (

@@ -237,12 +237,13 @@ class Version(msgspec.Struct):
 
 
 class ServedModel(msgspec.Struct):
-    """A model in OpenAI's form; `owned_by` is its tenant."""
+    """A model in OpenAI's form, or an adapter of the model `parent`; `owned_by` is its tenant."""
 
     id: str
     object: str
     created: int
     owned_by: str
+    parent: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class ServedModels(msgspec.Struct):

@@ -37,6 +37,7 @@ from services.api_gateway.http.answer_types import (
 )
 from services.api_gateway.http.pulls import PullShown
 from services.api_gateway.intents.secret_intents import SecretShown
+from services.api_gateway.views.adapters import AdapterList, AdapterShown
 from services.api_gateway.views.allocations import AllocationShown, HoldShown
 from services.api_gateway.views.fabric import FabricShown, TestShown
 from services.api_gateway.views.identity import KeyShown, TenantShown
@@ -125,6 +126,9 @@ ANSWERS: Final[dict[tuple[str, str], Answer]] = {
     ("PATCH", "/v1/deployments/{name}/aliases"): Answer(kind=ModelShown),
     ("PATCH", "/v1/deployments/{name}/guests"): Answer(kind=ModelShown),
     ("PUT", "/v1/deployments/{name}/limits/{tenant}"): Answer(kind=ModelShown),
+    ("GET", "/v1/adapters"): Answer(kind=AdapterList),
+    ("PUT", "/v1/deployments/{name}/adapters/{adapter}"): Answer((200, 201), AdapterShown),
+    ("DELETE", "/v1/deployments/{name}/adapters/{adapter}"): GONE,
     ("GET", "/v1/kept"): Answer(kind=KeptList),
     ("PUT", "/v1/deployments/{name}/kept/{tier}"): Answer((200, 201), KeptShown),
     ("DELETE", "/v1/deployments/{name}/kept/{tier}"): GONE,

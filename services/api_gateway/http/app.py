@@ -15,6 +15,7 @@ from services.api_gateway.access import roles
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http import (
     access,
+    adapters,
     allocations,
     audit,
     channels,
@@ -58,6 +59,7 @@ ROUTERS = (
     order.router,
     deployments.router,
     kept.router,
+    adapters.router,
     nodes.router,
     memory.router,
     service_of_devices.router,

@@ -155,7 +155,7 @@ async def scale(request: Request, name: str) -> Response:
     """Change the number of replicas."""
     gateway = gateway_without_query(request)
     body = await signed_body_of(request)
-    await gateway.record(model_intents.scaling(body, _deployed(request, name)))
+    await gateway.record(model_intents.scaling(body, deployed_model(request, name)))
     return answer(model_shown(gateway.cluster, visible_model(request, name)))
 
 
@@ -166,7 +166,7 @@ async def undeploy(request: Request, name: str) -> Response:
     """End all replicas. The model's name and history stay known."""
     gateway = gateway_without_query(request)
     body = await signed_body_of(request)
-    await gateway.record(model_intents.undeployment(body, _deployed(request, name)))
+    await gateway.record(model_intents.undeployment(body, deployed_model(request, name)))
     return answer(model_shown(gateway.cluster, visible_model(request, name)), 202)
 
 
@@ -180,7 +180,7 @@ async def redeploy(request: Request, name: str) -> Response:
     gateway = gateway_without_query(request)
     return await _deploy(
         gateway,
-        model_intents.redeployment(await signed_body_of(request), _deployed(request, name)),
+        model_intents.redeployment(await signed_body_of(request), deployed_model(request, name)),
         202,
     )
 
@@ -190,7 +190,7 @@ async def change_aliases(request: Request, name: str) -> Response:
     """Give a model further names for requests, or take them away."""
     gateway = gateway_without_query(request)
     body = await signed_body_of(request)
-    if facts := model_names.aliases(gateway.cluster, _deployed(request, name), body):
+    if facts := model_names.aliases(gateway.cluster, deployed_model(request, name), body):
         await gateway.record(*facts)
     return answer(model_shown(gateway.cluster, visible_model(request, name)))
 
@@ -201,7 +201,7 @@ async def change_guests(request: Request, name: str) -> Response:
     gateway = gateway_without_query(request)
     body = await signed_body_of(request)
     sees_all = roles.sees_all(principal_of(request))
-    if facts := model_names.guests(gateway.cluster, _deployed(request, name), body, sees_all):
+    if facts := model_names.guests(gateway.cluster, deployed_model(request, name), body, sees_all):
         await gateway.record(*facts)
     return answer(model_shown(gateway.cluster, visible_model(request, name)))
 
@@ -213,7 +213,7 @@ async def limit_tenant(request: Request, name: str, tenant: str) -> Response:
     """Set a tenant's limits at this model: `*` stands for each guest without limits of its own."""
     gateway = gateway_without_query(request)
     body = await signed_body_of(request)
-    model, sees_all = _deployed(request, name), roles.sees_all(principal_of(request))
+    model, sees_all = deployed_model(request, name), roles.sees_all(principal_of(request))
     await gateway.record(model_limits.limits(gateway.cluster, model, tenant, body, sees_all))
     return answer(model_shown(gateway.cluster, visible_model(request, name)))
 
@@ -250,7 +250,7 @@ def visible_model(request: Request, name: str) -> Model:
     return model
 
 
-def _deployed(request: Request, name: str) -> Model:
+def deployed_model(request: Request, name: str) -> Model:
     """Return the model if it is deployed and the principal may change it. Raises Problem."""
     model = visible_model(request, name)
     roles.check_change(principal_of(request), f"model {model.name}", model.tenant, model.user)

@@ -41,6 +41,7 @@ from services.api_gateway.intents import (
     prune_intents,
     reservation_intents,
 )
+from services.api_gateway.intents.adapter_intents import AdapterBody
 from services.api_gateway.intents.copy_intents import CopyBody
 from services.api_gateway.intents.fabric_intents import FabricTestBody
 from services.api_gateway.intents.identity_intents import KeyBody, LimitsBody, TenantBody
@@ -199,6 +200,7 @@ BODIES: Final[
         identity_intents.LIMIT_RANGES,
         (),
     ),
+    ("PUT", "/v1/deployments/{name}/adapters/{adapter}"): (AdapterBody, (), ()),
     ("PUT", "/v1/deployments/{name}/kept/{tier}"): (KeepBody, kept_intents.RANGES, ()),
     ("POST", "/v1/jobs/{ref}/copies"): (CopyBody, (), ("to_node", "to_job")),
     ("PATCH", "/v1/jobs/{ref}"): (JobSpec, job_intents.RANGES, ()),

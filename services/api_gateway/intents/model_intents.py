@@ -17,6 +17,7 @@ from libs.common.scaling_targets import ScalingTargets
 from libs.common.state import model_view
 from libs.common.state.cluster import Model
 from services.api_gateway.intents import (
+    adapter_intents,
     batching_fields,
     container_fields,
     job_intents,
@@ -109,10 +110,10 @@ def redeployment(body: object, known: Model) -> ModelDeployed:
     replaced = {name for names in EITHER if not changes.keys().isdisjoint(names) for name in names}
     current = {**msgspec.structs.asdict(known.spec), "replicas": known.wanted}
     values = {name: value for name, value in current.items() if name not in replaced} | changes
+    spec = _spec(values)
+    adapter_intents.check_present(known, spec.adapters)
     return _checked(
-        ModelDeployed(
-            name=known.name, spec=_spec(values), tenant=known.tenant, user=user or known.user
-        )
+        ModelDeployed(name=known.name, spec=spec, tenant=known.tenant, user=user or known.user)
     )
 
 
@@ -165,6 +166,8 @@ def _read(values: dict[str, Any]) -> dict[str, Any]:
         values["scaling"] = _scaling(values["scaling"])
     if values.get("batching") is not None:
         values["batching"] = batching_fields.batching(values["batching"])
+    if values.get("adapters") is not None:
+        values["adapters"] = adapter_intents.rules(values["adapters"])
     return values
 
 

@@ -114,6 +114,11 @@ def _check_free(cluster: Cluster, model: Model, alias: str) -> None:
                 f"add: {alias} is a name of model {other.name} already: choose another one, or "
                 f"take it from there first (muster model unalias {other.name} {alias})"
             )
+        if other.deployed and other.tenant == model.tenant and alias in other.adapters:
+            raise Refused(
+                f"add: {alias} is an adapter of model {other.name}: choose another one, or remove "
+                f"that first (muster adapter remove {other.name} {alias})"
+            )
 
 
 def _check_present(

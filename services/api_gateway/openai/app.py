@@ -18,6 +18,7 @@ from services.api_gateway.openai.errors import ApiError
 from services.api_gateway.openai.form_body import FormBody
 from services.api_gateway.openai.form_space import FormSpace
 from services.api_gateway.openai.multipart import boundary_of
+from services.api_gateway.openai.names import adapter_name
 from services.api_gateway.openai.request import RequestFields
 from services.api_gateway.openai.routes import ROUTES
 
@@ -79,7 +80,9 @@ class OpenAI:
                 "model_not_found",
                 "model",
             )
-        scope["model"] = served.name
+        scope["model"] = (
+            adapter_name(served.name, served.adapter) if served.adapter else served.name
+        )
         return served
 
     async def _complete(self, scope: Scope, receive: Receive, send: Send, path: str) -> None:
@@ -114,15 +117,17 @@ class OpenAI:
         body: bytes,
         form: FormBody | None = None,
     ) -> Call:
+        served = self._served(scope, fields.model)
         return Call(
             scope=scope,
             send=send,
             path=path,
             fields=fields,
-            model=self._served(scope, fields.model).name,
+            model=served.name,
             body=body,
             answer_bytes_max=self.settings.model_answer_bytes,
             form=form,
+            adapter=served.adapter,
         )
 
     def _form(self, scope: Scope, receive: Receive) -> FormBody | None:
@@ -153,12 +158,13 @@ class OpenAI:
 
 
 def _model_shown(name: str, served: Served) -> dict[str, object]:
-    return {
+    shown: dict[str, object] = {
         "id": name,
         "object": "model",
         "created": served.created_s,
         "owned_by": served.tenant,
     }
+    return {**shown, "parent": served.name} if served.adapter else shown
 
 
 def _check_method(scope: Scope, *allowed: str) -> None:

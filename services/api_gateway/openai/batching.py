@@ -226,6 +226,7 @@ class ModelBatches:
             fields=request.read(body),
             body=body,
             answer_bytes_max=first.call.answer_bytes_max * len(members),
+            adapter=first.call.adapter,
         )
         for member in members:
             member.call.tokens = None

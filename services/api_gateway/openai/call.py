@@ -68,8 +68,10 @@ class ReplicaFailed(Exception):
     """A replica failed before anything was sent to the client.
 
     `answer` is its own answer, if it gave one. `is_alive`: it may work on the request still, or be
-    too busy, so another try adds to the load.
+    too busy, so another try adds to the load. `is_spared`: the replica is well, and did no work.
     """
+
+    is_spared = False
 
     def __init__(self, reason: str, answer: Answer | None = None, is_alive: bool = False) -> None:
         super().__init__(reason)
@@ -84,7 +86,8 @@ class Call:
     replicas counted them, None while unknown; `usage` is the present replica's own count. `heard`
     is called when a replica sends something that is not a failure, with the number of events with
     tokens in it; `begins` when the client's answer begins. `is_held`: the client of a stream got
-    comments already. `model` is the deployed model that the name in the body stands for.
+    comments already. `model` is the deployed model that the name in the body stands for, `adapter`
+    one of its adapters.
     """
 
     grant: Grant = UNLIMITED
@@ -108,6 +111,7 @@ class Call:
         body: bytes,
         answer_bytes_max: int,
         form: FormBody | None = None,
+        adapter: str = "",
     ) -> None:
         self.scope, self.send, self.path, self.fields, self.body, self.answer_bytes_max = (
             scope,
@@ -118,6 +122,7 @@ class Call:
             answer_bytes_max,
         )
         self.model = model
+        self.adapter = adapter
         self.form = form
         self.route = ROUTES[path]
         self.began_s = time.perf_counter()

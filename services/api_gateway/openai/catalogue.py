@@ -4,24 +4,38 @@ request.
 `Deployed` is the cluster's catalogue. Its twin for the benchmark and for tests is `Listed`.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from libs.common.adapters import AdapterRules
 from libs.common.batching import Batching
 from libs.common.life import kept_life
 from libs.common.state import model_view
 from libs.common.state.cluster import Cluster, Endpoint, Model
 from libs.common.state.kept import kept_key
 from services.api_gateway.access.roles import Principal, sees, sees_all
-from services.api_gateway.openai.names import Names
+from services.api_gateway.openai.names import OF, Names
 
 
 class Served(NamedTuple):
-    """A deployed model as its users see it."""
+    """A deployed model as its users see it, or one of its adapters."""
 
     name: str
     tenant: str
     created_s: int
+    adapter: str = ""
+
+
+class AdapterServed(NamedTuple):
+    """An adapter for a replica to load.
+
+    `is_replaced`: a replica may have another one under its name.
+    """
+
+    path: str
+    seq: int
+    rules: AdapterRules
+    is_replaced: bool
 
 
 class Catalogue(Protocol):
@@ -57,6 +71,18 @@ class Catalogue(Protocol):
         """Return the bounds of the model's batches; None if its requests are not joined."""
         ...
 
+    def adapter(self, name: str, adapter: str) -> AdapterServed | None:
+        """Return an adapter of the model; None if it has no such one."""
+        ...
+
+    def adapter_rules(self, name: str) -> AdapterRules | None:
+        """Return the rules for the model's adapters; None if it takes none."""
+        ...
+
+    def adapter_versions(self, name: str) -> Mapping[str, int]:
+        """Return the sequence of each of the model's adapters."""
+        ...
+
     def why_not(self, name: str) -> str:
         """Return what the replicas of a model without a ready one are doing."""
         ...
@@ -76,11 +102,26 @@ class Deployed:
 
     def find(self, principal: Principal, name: str) -> Served | None:
         found = self._table(principal).get(name)
-        return _served(self.cluster().models[found]) if found is not None else None
+        return self._found(found) if found is not None else None
 
     def names(self, principal: Principal) -> Iterable[tuple[str, Served]]:
-        models = self.cluster().models
-        return [(name, _served(models[found])) for name, found in self._table(principal).items()]
+        table = self._table(principal)
+        return [
+            (name, self._found(found))
+            for name, found in table.items()
+            # An adapter that has its short name is listed with that alone.
+            if name != found or OF not in found or table.get(found.partition(OF)[2]) != found
+        ]
+
+    def _found(self, name: str) -> Served:
+        """Return the model or the adapter that an index has under this name."""
+        model = self.cluster().models.get(name)
+        if model is not None:
+            return _served(model)
+        name, _, adapter = name.partition(OF)
+        model = self.cluster().models[name]
+        added_s = model.adapters[adapter].at_ns // 1_000_000_000
+        return Served(model.name, model.tenant, added_s, adapter)
 
     def _table(self, principal: Principal) -> dict[str, str]:
         """Return the principal's names, from an index that is made again when names changed."""
@@ -111,6 +152,22 @@ class Deployed:
     def batching(self, name: str) -> Batching | None:
         model = self.cluster().models.get(name)
         return model.spec.batching if model is not None else None
+
+    def adapter(self, name: str, adapter: str) -> AdapterServed | None:
+        model, rules = self.cluster().models.get(name), self.adapter_rules(name)
+        found = model.adapters.get(adapter) if model is not None else None
+        if model is None or found is None or rules is None:
+            return None
+        return AdapterServed(found.path, found.seq, rules, model.adapters_dropped)
+
+    def adapter_rules(self, name: str) -> AdapterRules | None:
+        model = self.cluster().models.get(name)
+        return model.spec.adapters if model is not None else None
+
+    def adapter_versions(self, name: str) -> Mapping[str, int]:
+        model = self.cluster().models.get(name)
+        adapters = model.adapters if model is not None else {}
+        return {adapter: found.seq for adapter, found in adapters.items()}
 
     def why_not(self, name: str) -> str:
         model = self.cluster().models.get(name)
@@ -161,6 +218,15 @@ class Listed:
 
     def batching(self, name: str) -> Batching | None:
         return self.batches.get(name)
+
+    def adapter(self, name: str, adapter: str) -> AdapterServed | None:
+        return None
+
+    def adapter_rules(self, name: str) -> AdapterRules | None:
+        return None
+
+    def adapter_versions(self, name: str) -> Mapping[str, int]:
+        return {}
 
     def why_not(self, name: str) -> str:
         return self.models[name][2] if name in self.models else "it was undeployed"

@@ -17,6 +17,7 @@ from starlette.types import Receive
 from libs.common.state.cluster import Endpoint
 from services.api_gateway.access.auth import Principal
 from services.api_gateway.openai import request, upstream
+from services.api_gateway.openai.adapters import LOST, NotLoaded, is_lost
 from services.api_gateway.openai.batching import AllBatches
 from services.api_gateway.openai.call import Call, ReplicaFailed, ignore_begin
 from services.api_gateway.openai.errors import ApiError
@@ -128,6 +129,8 @@ class Dispatch:
         if failure.answer is not None:
             await call.finish(failure.answer)
             return
+        if isinstance(failure, NotLoaded):
+            raise failure.error
         raise ApiError(
             502,
             f"the model {call.model!r} failed: a replica {failure}, and no other answered: "
@@ -170,6 +173,11 @@ class Dispatch:
 
         Raises ReplicaFailed while nothing was sent to the client, ApiError later.
         """
+        if call.adapter:
+            await queue.adapters.ready(asked, endpoint, guard)
+            opened = partial(self._post_to_adapter, call, headers, endpoint, guard, queue, asked)
+            await self._try_one(call, guard, queue, asked, opened)
+            return
         post = partial(self._post, call, headers)
         # A form cannot go to two replicas at once.
         may_hedge = call.form is None and not call.route.is_stateful
@@ -197,9 +205,35 @@ class Dispatch:
         queue.tries.took_over(asked, sent)
         await self._try_one(call, guard, queue, asked, hedge.answer)
 
-    async def _post(self, call: Call, headers: CIMultiDict[str], endpoint: Endpoint) -> Opened:
+    async def _post_to_adapter(
+        self,
+        call: Call,
+        headers: CIMultiDict[str],
+        endpoint: Endpoint,
+        guard: Guard,
+        queue: ModelQueue,
+        asked: Request,
+    ) -> Opened:
+        """Send the request to an adapter; once more if the replica had lost it meanwhile."""
+        name, wanted = queue.adapters.known_as(call, endpoint), asked.ticket.adapter
+        if wanted is None:
+            return await self._post(call, headers, endpoint, name)
+        loads = queue.rules.residency.loads(wanted, endpoint)
+        opened = await self._post(call, headers, endpoint, name)
+        response = opened.response
+        if response.status not in LOST or not call.can_repeat:
+            return opened
+        answer = await call.read(response.content)
+        if not is_lost(call.adapter, response.status, answer):
+            return Opened(response, answer)
+        await queue.adapters.load_again(wanted, endpoint, guard, loads)
+        return await self._post(call, headers, endpoint, name)
+
+    async def _post(
+        self, call: Call, headers: CIMultiDict[str], endpoint: Endpoint, name: str = ""
+    ) -> Opened:
         """Send the request, and wait for the answer's headers: those of a stream come at once."""
-        expected = self.gateway.models.expects(call.model, endpoint)
+        expected = name or self.gateway.models.expects(call.model, endpoint)
         if call.form is not None:
             headers = call.form.headers(headers, expected)
         body = call.body_for(expected)
@@ -234,8 +268,8 @@ class Dispatch:
             if call.status >= 400:
                 call.tokens = before
         except ReplicaFailed as error:
-            queue.failed(asked)
-            if error.answer is not None:
+            queue.failed(asked, is_tried=not error.is_spared)
+            if error.answer is not None or error.is_spared:
                 call.tokens = before
             raise
         except upstream.FAILURES as error:

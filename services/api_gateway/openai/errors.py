@@ -88,6 +88,14 @@ def of_problem(problem: Problem) -> ApiError:
     )
 
 
+def text_of(body: bytes) -> str:
+    """Return the text of a replica's error, at most its beginning."""
+    try:
+        return _text(msgspec.json.decode(body))[:QUOTED_CHARS]
+    except UNREADABLE:
+        return body[:QUOTED_CHARS].decode(errors="replace").strip()
+
+
 def shaped(status: int, body: bytes, replica: str = "") -> bytes:
     """Return a replica's error unchanged if it has OpenAI's shape, else its text in that shape.
 

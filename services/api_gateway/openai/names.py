@@ -1,11 +1,12 @@
 """Which model a name stands for, for each tenant.
 
 Pure. A tenant's own models come first: their names, then their aliases, then the names that their
-servers know. Then come models that other tenants share with it; of two with the same name the one
-that had the name and was shared first. So a tenant that shares a model takes over no name of
-another tenant's own models, and by a new alias none of a model that was shared earlier. Operators
-also reach every other model by its name. Tests:
-tests/unit/test_openai_names.py and docs/decisions/0054-aliases-are-names-within-a-tenant.md.
+servers know, then their adapters. Then come models that other tenants share with it; of two with
+the same name the one that had the name and was shared first. So a tenant that shares a model takes
+over no name of another tenant's own models, and by a new alias or adapter none of a model that was
+shared earlier. Operators also reach every other model by its name. An adapter is named alone, or as
+MODEL:ADAPTER. Tests: tests/unit/test_openai_names.py and
+docs/decisions/0054-aliases-are-names-within-a-tenant.md.
 """
 
 from collections.abc import Iterator
@@ -16,7 +17,10 @@ from libs.common.state.cluster import Cluster, Model
 # The guest that stands for all tenants.
 EVERYONE: Final = "*"
 
-# The model of each name.
+# Between the name of a model and that of its adapter; no name of a deployment has it.
+OF: Final = ":"
+
+# The model of each name or, for an adapter's name, MODEL:ADAPTER.
 Table = dict[str, str]
 
 
@@ -35,12 +39,18 @@ def names_of(model: Model) -> Iterator[str]:
         yield model.spec.served_name
 
 
+def adapter_name(model: str, adapter: str) -> str:
+    """Return the name of an adapter that no other adapter in the cluster has."""
+    return model + OF + adapter
+
+
 class Names:
     """The names of all deployed models, as of one state of the cluster."""
 
     def __init__(self, cluster: Cluster) -> None:
         deployed = [model for model in cluster.models.values() if model.deployed]
         self.deployed: Table = {model.name: model.name for model in deployed}
+        self.adapters = _adapters(deployed)
         self.own: dict[str, Table] = {}
         self._tables: dict[tuple[str, bool], Table] = {}
         self._add_own(deployed)
@@ -59,6 +69,9 @@ class Names:
         for model in sorted(deployed, key=lambda model: (model.deployed_ns, model.seq)):
             if model.spec.served_name:
                 self.own[model.tenant].setdefault(model.spec.served_name, model.name)
+        for adapter in self.adapters:
+            for name in (adapter.name, adapter.whole):
+                self.own[adapter.tenant].setdefault(name, adapter.whole)
 
     def table(self, tenant: str, sees_all: bool) -> Table:
         """Return the names that a principal of this tenant may use, with their models."""
@@ -69,12 +82,35 @@ class Names:
                 found.setdefault(share.name, share.model)
             for name in self.deployed if sees_all else ():
                 found.setdefault(name, name)
+            for adapter in self.adapters if sees_all else ():
+                found.setdefault(adapter.whole, adapter.whole)
             self._tables[tenant, sees_all] = found
         return found
 
 
+class _Named(NamedTuple):
+    """An adapter with its two names, `name` and `whole`."""
+
+    seq: int
+    whole: str
+    name: str
+    tenant: str
+
+
+def _adapters(models: list[Model]) -> list[_Named]:
+    """Return the adapters of models, the oldest first."""
+    return sorted(
+        _Named(adapter.seq, adapter_name(model.name, name), name, model.tenant)
+        for model in models
+        for name, adapter in model.adapters.items()
+    )
+
+
 class _Share(NamedTuple):
-    """One name of a shared model. `seq` is since when a guest could use it."""
+    """One name of a shared model. `seq` is since when a guest could use it.
+
+    `model` may be an adapter of it.
+    """
 
     seq: int
     model: str
@@ -88,8 +124,11 @@ def _shared(deployed: list[Model]) -> dict[str, list[_Share]]:
         since = {model.name: 0, **model.aliases}
         if model.spec.served_name:
             since.setdefault(model.spec.served_name, model.served_seq)
+        named = [(seq, model.name, name) for name, seq in since.items()]
+        for adapter in _adapters([model]):
+            named += [(adapter.seq, adapter.whole, name) for name in (adapter.name, adapter.whole)]
         for guest, shared in model.guests.items():
             if guest != model.tenant:
                 names = found.setdefault(guest, [])
-                names += [_Share(max(shared, seq), model.name, name) for name, seq in since.items()]
+                names += [_Share(max(shared, seq), whose, name) for seq, whose, name in named]
     return found

@@ -15,6 +15,7 @@ from libs.common.model import TenantId
 from libs.common.state.cluster import Endpoint
 from libs.common.state.tenant import Tenant
 from services.api_gateway.openai import queue_errors
+from services.api_gateway.openai.adapters import ModelAdapters
 from services.api_gateway.openai.call import CLIENT_ERROR, Call
 from services.api_gateway.openai.errors import ApiError, gateway_stopping
 from services.api_gateway.openai.events import Usage
@@ -63,6 +64,7 @@ class ModelQueue:
         )
         self.tries = SecondTries(self)
         self.waking = Waking(self)
+        self.adapters = ModelAdapters(self)
         self._waiting: dict[Ticket[Endpoint], Request] = {}
         self._tick: asyncio.TimerHandle | None = None
 
@@ -78,7 +80,7 @@ class ModelQueue:
         images = images_of(bytes(call.fields.messages)) if has_images else NO_IMAGES
         size, script = max(0, len(text) - images.body_bytes), script_of(text)
         session, band = requested_order(call.scope["header"], tenant)
-        salt = tenant.encode()
+        salt = f"{tenant}\0{call.adapter}".encode() if call.adapter else tenant.encode()
         prompt = Prompt(
             tokens=self.estimate.tokens(size, script) + images.tokens,
             size=max(1, len(text)),
@@ -91,6 +93,8 @@ class ModelQueue:
         ticket: Ticket[Endpoint] = Ticket(
             Flow(band, tenant), prompt, weight, is_streamed=call.fields.streams
         )
+        if call.adapter:
+            ticket.adapter = self.adapters.wanted(call)
         request = Request(ticket, 0 if images.tokens else size, script)
         request.tell = call.comment if call.fields.streams and not self.ready() else None
         return request
@@ -226,6 +230,7 @@ class ModelQueue:
         """Do what is due every few seconds."""
         self.rules.refresh(self.ready(), self.now_ns())
         self.waking.refresh(is_ready=bool(self.ready()), is_waited_for=bool(self._waiting))
+        self.adapters.refresh()
 
     def share_turns(self) -> list[Turn]:
         """Return what other gateways need to know of this model's tenants."""

@@ -8,6 +8,7 @@ from collections import OrderedDict, deque
 from collections.abc import Hashable, Sequence
 from typing import Final, Generic, TypeVar
 
+from services.api_gateway.serving.adapters import Residency, Wanted
 from services.api_gateway.serving.admission import (
     Arrival,
     Bounds,
@@ -18,7 +19,7 @@ from services.api_gateway.serving.admission import (
 )
 from services.api_gateway.serving.fairness import OUTPUT_COST, SECOND_NS, Fairness, Flow
 from services.api_gateway.serving.loads import Sent
-from services.api_gateway.serving.routing import WAITS, Prompt, Route, Router
+from services.api_gateway.serving.routing import NO_SLOT, WAITS, Prompt, Route, Router
 from services.api_gateway.serving.shared_turns import SharedTurns
 from services.api_gateway.serving.shares import Shares
 
@@ -29,6 +30,8 @@ RATE_S: Final = 10
 PASSED_NS: Final = SECOND_NS // 2
 # A gateway whose tenants are ahead of those that wait elsewhere sends a request at least so often.
 HELD_BACK_NS: Final = 2 * SECOND_NS
+# A request that waits for one replica, or for a slot of its adapter, lets other tenants' pass.
+PASSED: Final = (WAITS, NO_SLOT)
 
 Replica = TypeVar("Replica", bound=Hashable)
 
@@ -39,10 +42,12 @@ class Ticket(Generic[Replica]):
     `sent` is its place at the replica, None while it has none. `tried` are replicas that failed it,
     and `put_back_ns` is when it was put back last.
     `expires_ns` is when its time to wait is over; the time at replicas does not count.
-    `input_charged` and `output_charged` are the tokens charged for the present try.
+    `input_charged` and `output_charged` are the tokens charged for the present try. `adapter` is
+    the one that the replica needs for it.
     """
 
     __slots__ = (
+        "adapter",
         "arrived_ns",
         "expires_ns",
         "flow",
@@ -70,6 +75,7 @@ class Ticket(Generic[Replica]):
         self.is_waiting = False
         self.sent: Sent[Replica] | None = None
         self.tried: tuple[Replica, ...] = ()
+        self.adapter: Wanted | None = None
         self.input_charged = 0
         self.output_charged = 0
 
@@ -118,6 +124,7 @@ class LateBinding(Generic[Replica]):
     ) -> None:
         self.bounds = bounds
         self.router = router
+        self.residency: Residency[Replica] = Residency()
         self.fairness = fairness if fairness is not None else Fairness()
         self.shares = Shares()
         self.shared = SharedTurns(self.fairness)
@@ -137,7 +144,10 @@ class LateBinding(Generic[Replica]):
         """
         if self.waiting_requests or self._is_held_back(ticket.flow, now_ns):
             return False
-        route = self.router.route(ticket.prompt, replicas, now_ns)
+        if ticket.adapter is None:
+            route = self.router.route(ticket.prompt, replicas, now_ns)
+        else:
+            route = self._route_to(ticket.adapter, ticket.prompt, replicas, now_ns)
         if route.replica is None:
             return False
         ticket.arrived_ns = now_ns
@@ -192,9 +202,12 @@ class LateBinding(Generic[Replica]):
             if ticket.tried:
                 left = [each for each in replicas if each not in ticket.tried] or replicas
             waited_ns = now_ns - self.fairness.arrived_ns(flow)
-            route = self.router.route(ticket.prompt, left, now_ns, waited_ns)
+            if ticket.adapter is None:
+                route = self.router.route(ticket.prompt, left, now_ns, waited_ns)
+            else:
+                route = self._route_to(ticket.adapter, ticket.prompt, left, now_ns, waited_ns)
             may_be_passed = len(left) < len(replicas) and now_ns < ticket.put_back_ns + PASSED_NS
-            if route.why == WAITS or (route.replica is None and may_be_passed):
+            if route.why in PASSED or (route.replica is None and may_be_passed):
                 skipped.add(flow)
                 continue
             if route.replica is None:
@@ -204,6 +217,26 @@ class LateBinding(Generic[Replica]):
             self._send(ticket, route, now_ns)
             return ticket
         return None
+
+    def _route_to(
+        self,
+        adapter: Wanted,
+        prompt: Prompt,
+        replicas: Sequence[Replica],
+        now_ns: int,
+        waited_ns: int = 0,
+    ) -> Route[Replica]:
+        """Return the route of a request to an adapter: in the first group that has room for it."""
+        loads, asked = self.router.loads, 0
+        route: Route[Replica] = Route(None, NO_SLOT, prompt.tokens)
+        for group in self.residency.groups(
+            adapter, replicas, now_ns, lambda replica: loads.of(replica).is_avoided(now_ns)
+        ):
+            asked += len(group)
+            route = self.router.route(prompt, group, now_ns, waited_ns)
+            if route.replica is not None or route.why == WAITS:
+                return route
+        return route if asked == len(replicas) else route._replace(why=NO_SLOT)
 
     def _is_held_back(self, flow: Flow, now_ns: int) -> bool:
         """Return whether the flow waits for one at another gateway that is far behind it.
@@ -223,6 +256,8 @@ class LateBinding(Generic[Replica]):
         ticket.input_charged = ticket.output_charged = 0
         self._charge(ticket, route.miss, 0, now_ns)
         ticket.sent = self.router.send(ticket.prompt, route, now_ns, ticket.is_streamed)
+        if ticket.adapter is not None:
+            self.residency.begin(ticket.adapter, ticket.sent.replica)
 
     def withdraw(self, ticket: Ticket[Replica], now_ns: int) -> None:
         """Remove a waiting request, because its client left or its time is over."""
@@ -298,6 +333,8 @@ class LateBinding(Generic[Replica]):
         assert ticket.sent is not None, "the request is not bound"
         self.router.loads.end(ticket.sent, now_ns)
         ticket.expires_ns += now_ns - ticket.sent.began_ns
+        if ticket.adapter is not None:
+            self.residency.end(ticket.adapter, ticket.sent.replica)
         ticket.sent = None
 
     def refresh(self, replicas: Sequence[Replica], now_ns: int) -> None:
@@ -306,6 +343,7 @@ class LateBinding(Generic[Replica]):
         Call it every few seconds.
         """
         self.router.keep_only(replicas)
+        self.residency.keep_only(replicas, now_ns)
         waiting = {flow: next(iter(queue)).weight for flow, queue in self.queues.items()}
         self.shares.refresh(waiting, now_ns)
 

@@ -41,6 +41,7 @@ NO_ROOM: Final = "no_room"
 WAITS: Final = "waits_for_holder"
 ALL_FULL: Final = "all_full"
 NONE_LEFT: Final = "none_left"
+NO_SLOT: Final = "no_slot_for_adapter"
 
 Replica = TypeVar("Replica", bound=Hashable)
 

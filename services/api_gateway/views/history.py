@@ -260,6 +260,10 @@ _SUMMARY: Final[dict[type, Callable[[Any], str]]] = {
     f.ModelAliasSet: lambda x: (
         f"model {x.name} {'loses' if x.removed else 'gets'} the alias {x.alias}, by {_user(x.user)}"
     ),
+    f.ModelAdapterSet: lambda x: (
+        f"model {x.name} {'loses' if x.removed else 'gets'} the adapter {x.adapter}"
+        f"{f' from {x.path}' if x.path else ''}, by {_user(x.user)}"
+    ),
     f.ModelShareSet: lambda x: (
         f"model {x.name} is {'no longer ' if x.removed else ''}shared with "
         f"{'all tenants' if x.guest == '*' else x.guest}, by {_user(x.user)}"

@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from libs.common.adapters import AdapterRules
 from libs.common.batching import Batching
 from libs.common.model import NodeId, TenantId
 from libs.common.scaling_targets import ScalingTargets
@@ -75,8 +76,9 @@ class ModelShown(msgspec.Struct):
     With `scaling` the scheduler changes `wanted`, and `law` says why it did so last. Requests may
     name the model as `name`, as one of `aliases`, or as `served_name`, its name at its server.
     `shared_with` are the other tenants that may use it (`*`: all). `limits` are those of tenants at
-    this model (`*`: of each guest without limits of its own). `last_crash` is empty before the
-    first crash. `queue` is set only where one model is shown.
+    this model (`*`: of each guest without limits of its own). `adapter_names` are its LoRA
+    adapters, `adapters` the rules for them. `last_crash` is empty before the first crash. `queue`
+    is set only where one model is shown.
     """
 
     name: str
@@ -115,6 +117,8 @@ class ModelShown(msgspec.Struct):
     aliases: list[str] = []
     shared_with: list[str] = []
     limits: dict[str, RateLimits] = {}
+    adapters: AdapterRules | None = None
+    adapter_names: list[str] = []
 
 
 def model_shown(cluster: Cluster, model: Model) -> ModelShown:
@@ -155,6 +159,8 @@ def model_shown(cluster: Cluster, model: Model) -> ModelShown:
         aliases=sorted(model.aliases),
         shared_with=sorted(model.guests),
         limits=dict(sorted(model.limits.items())),
+        adapters=spec.adapters,
+        adapter_names=sorted(model.adapters),
     )
 
 
@@ -196,6 +202,7 @@ def guest_shown(cluster: Cluster, model: Model, tenant: str) -> ModelShown:
         served_name=whole.served_name,
         aliases=whole.aliases,
         limits=_limits_of(model, tenant),
+        adapter_names=whole.adapter_names,
     )
 
 
