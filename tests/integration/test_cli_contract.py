@@ -172,11 +172,11 @@ CASES: Final[dict[str, tuple[Case, ...]]] = {
         case(f"adapter add {MODEL} sql /etc/sql", "outside the folder", 1),
     ),
     "adapter list": (
-        case("adapter list", "/lora/b", before=(("adapter", "add", MODEL, "b", "/lora/b"),)),
+        case("adapter list", "/lora/x", before=(("adapter", "add", MODEL, "x", "/lora/x"),)),
         case(f"adapter list {MODEL} -o json", '"loaded"'),
     ),
     "adapter remove": (
-        case(f"adapter remove {MODEL} c", before=(("adapter", "add", MODEL, "c", "/lora/c"),)),
+        case(f"adapter remove {MODEL} y", before=(("adapter", "add", MODEL, "y", "/lora/y"),)),
         case(f"adapter remove {MODEL} no-such", "has no adapter", 1),
     ),
     "usage": (

@@ -124,6 +124,23 @@ async def test_a_server_that_lost_its_adapters_loads_them_again(tmp_path: Path) 
         assert replica.lora_calls == ["load sql", "load sql"]
 
 
+async def test_a_server_that_lost_an_adapter_and_cannot_load_it_is_not_avoided(
+    tmp_path: Path,
+) -> None:
+    async with adapter_world(tmp_path) as (world, (replica,)):
+        await add(world, "sql")
+        await chat(world, "sql")
+        replica.adapters.clear()
+        replica.unloadable.add("/lora/sql")
+        ledger = Ledger(100_000)
+        world.gateway.meter = ledger
+        assert (await failing(world, "sql", 502))["code"] == "adapter_failed"
+        assert ledger.settled == [0]
+        (endpoint,) = world.gateway.models.ready("m")
+        loads = world.gateway.queues.of("m").rules.router.loads
+        assert not loads.of(endpoint).is_avoided(world.gateway.clock.boot_ns())
+
+
 async def test_an_adapter_that_another_gateway_loaded_is_ready(tmp_path: Path) -> None:
     async with adapter_world(tmp_path) as (world, (replica,)):
         await add(world, "sql")
@@ -189,6 +206,32 @@ async def test_another_replica_is_tried_if_one_cannot_load_the_adapter(tmp_path:
             await chat(world, "sql")
         assert models_in(replicas[0]) == [] and len(replicas[1].bodies) == 4
         assert replicas[1].lora_calls == ["load sql"]
+
+
+async def test_a_dead_replica_costs_a_request_to_an_adapter_only_time(tmp_path: Path) -> None:
+    async with adapter_world(tmp_path) as (world, (alive,)):
+        async with running() as dying:
+            dying.base = "m"
+            await add_replicas(world, "m", dying)
+        await add(world, "a", "b", "c")
+        for name in ("a", "b", "c"):
+            assert (await chat(world, name))["model"] == name
+        assert set(alive.adapters) == {"a", "b", "c"} and dying.lora_calls == []
+        assert world.gateway.queues.of("m").is_idle
+
+
+async def test_a_load_that_takes_too_long_fails_with_the_setting_s_name(tmp_path: Path) -> None:
+    async with (
+        gateway_world(tmp_path, model_adapter_ms=100) as world,
+        running() as replica,
+    ):
+        replica.load_s = 0.5
+        await deployed(world, "m", adapters=ROOT)
+        await add_replicas(world, "m", replica)
+        await add(world, "sql")
+        error = await failing(world, "sql", 502)
+        assert "longer than 0.1 s (MUSTER_MODEL_ADAPTER_MS)" in error["message"]
+        await chat(world, "m")
 
 
 async def test_a_client_that_leaves_while_an_adapter_is_loaded_holds_nothing(
@@ -273,6 +316,13 @@ async def test_another_path_replaces_the_adapter_also_if_another_gateway_loaded_
         assert replica.adapters == {"sql": "/lora/new"}
         await chat(world, "sql")
         assert replica.adapters == {"sql": "/lora/sql"}
+        await world.ask("DELETE", path, 204)
+        world.gateway.queues.refresh()
+        await asyncio.sleep(0.1)
+        replica.adapters["sql"] = "/lora/new"
+        await add(world, "sql")
+        await chat(world, "sql")
+        assert replica.adapters == {"sql": "/lora/sql"}
 
 
 async def test_a_server_with_adapters_of_its_own_is_asked_to_load_none(tmp_path: Path) -> None:
@@ -324,4 +374,5 @@ async def test_requests_to_an_adapter_are_joined_with_their_own_kind_alone(
             for name in ("sql", "m", "sql", "m")
         ]
         assert [each["model"] for each in await asyncio.gather(*asked)] == ["sql", "m", "sql", "m"]
-        assert set(models_in(replica)) == {"sql", "m"}
+        # Each pair goes as one, and then one by one, as the stand-in answers with one choice.
+        assert sorted(models_in(replica)) == ["m"] * 3 + ["sql"] * 3
