@@ -5,7 +5,7 @@ Reads: all facts (views)
 Writes: JobSubmitted, CancelRequested, TenantSet, KeyCreated, KeyRotated, KeyRevoked,
   KeyLimitsSet, AccessRecorded, SecretSet, SecretRemoved, NodeInvited, NodeJoined,
   NodeRemovalRequested, NodeRevoked, ModelDeployed, ModelScaled, ModelUndeployed, ModelAliasSet,
-  ModelShareSet, ModelAdapterSet, ModelLimitsSet, ModelUsed, ModelKeepRequested, ModelKeepDropped,
+  ModelShareSet, ModelLimitsSet, ModelAdapterSet, ModelUsed, ModelKeepRequested, ModelKeepDropped,
   NodeDeclaredDead, GpuServiceSet, GpuControlRequested, FabricTestRequested, NodeDrainCleared,
   QueueSet, JobUpdated, RequeueRequested, AllocationExtended, ReservationSet, ReservationCleared
 Decides: whether a request is valid and authorised, whether the log has room for it, which replica
