@@ -42,7 +42,7 @@ def add(model: str, name: str, path: str | None) -> None:
 
     \b
     muster deploy chat --adapters-root /models/lora -- \\
-        vllm serve Qwen/Qwen2.5-7B-Instruct --host 0.0.0.0 --port {port} --enable-lora
+        vllm serve Qwen/Qwen2.5-7B-Instruct --host {host} --port {port} --enable-lora
     muster adapter add chat sql /models/lora/sql
     """
     body = {"path": path} if path is not None else {}
