@@ -34,8 +34,14 @@ async def chat(cluster: Chaos, name: str) -> int:
 
 
 async def serving_port(cluster: Chaos, name: str) -> int:
-    shown = await cluster.get(f"/v1/deployments/{name}")
-    return int(shown["replicas"][0]["port"])
+    """Return the port of the model's replica, once that of the last deployment has ended."""
+
+    async def alone() -> list[Any]:
+        found = (await cluster.get(f"/v1/deployments/{name}"))["replicas"]
+        return found if len(found) == 1 else []
+
+    (replica,) = await until(alone, "one replica")
+    return int(replica["port"])
 
 
 def read(path: str) -> str:

@@ -20,7 +20,7 @@ class Tries:
     def begin(self, asked: Any) -> Any:
         return SimpleNamespace(replica=SECOND)
 
-    def lost(self, sent: Any) -> None:
+    def withdraw(self, sent: Any) -> None:
         self.given_back.append(sent)
 
 

@@ -15,7 +15,7 @@ def test_a_second_replica_counts_the_request_and_charges_nothing() -> None:
     loads = found.router.loads
     assert [loads.of(each).outstanding for each in "rs"] == [1, 1]
     assert found.fairness.counter(A) == before
-    found.lost(second, 1)
+    found.withdraw_second(second, 1)
     assert loads.of(second.replica).outstanding == 0
 
 
@@ -27,7 +27,7 @@ def test_the_replica_that_takes_over_is_the_only_one_that_counts() -> None:
     second = found.second(one, ["r", "s"], 0)
     assert second is not None
     found.end(one, 1)
-    found.took_over(one, second, 1)
+    found.moved_to_second(one, second, 1)
     assert replica_of(one) == second.replica
     assert found.fairness.counter(A) == before, "one turn was paid"
     found.end(one, 2)
@@ -43,7 +43,7 @@ def test_after_a_failure_that_cost_nothing_the_second_replica_s_work_is_paid() -
     assert second is not None
     found.give_back(one, 1)
     found.end(one, 1)
-    found.took_over(one, second, 1)
+    found.moved_to_second(one, second, 1)
     assert found.fairness.counter(A) == before
 
 
@@ -77,7 +77,7 @@ def test_a_second_try_does_not_move_a_session() -> None:
     first = replica_of(one)
     second = found.second(one, ["r", "s"], 0)
     assert second is not None
-    found.lost(second, 1)
+    found.withdraw_second(second, 1)
     found.end(one, 1)
     again = Ticket[str](A, Prompt(10, 40, (), 7), 100)
     arrived(found, again)

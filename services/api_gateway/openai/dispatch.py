@@ -202,7 +202,7 @@ class Dispatch:
         finally:
             hedge.close()
             call.begins = ignore_begin
-        queue.tries.took_over(asked, sent)
+        queue.tries.moved_to_second(asked, sent)
         await self._try_one(call, guard, queue, asked, hedge.answer)
 
     async def _post_to_adapter(

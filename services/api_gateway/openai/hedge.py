@@ -76,7 +76,7 @@ class Hedge:
     def _over(self, task: asyncio.Task[None]) -> None:
         """Count the request at the second replica no longer, unless it answers."""
         if self.opened is None and self.sent is not None:
-            self.queue.tries.lost(self.sent)
+            self.queue.tries.withdraw(self.sent)
 
     async def _run(self, sent: Sent[Endpoint]) -> None:
         response = None
@@ -108,7 +108,7 @@ class Hedge:
 
     def _win(self) -> None:
         if not self._is_awaited:
-            self.queue.tries.outrun(self.asked)
+            self.queue.tries.second_answers(self.asked)
             assert self._owner is not None, "a request runs in a task"
             self._owner.cancel()
 
@@ -147,4 +147,4 @@ class Hedge:
         elif self.opened is not None and self.sent is not None and not self._is_taken:
             self._is_taken = True
             self.opened.response.close()
-            self.queue.tries.lost(self.sent)
+            self.queue.tries.withdraw(self.sent)

@@ -48,29 +48,29 @@ class SecondTries:
         if sent is None:
             return None
         if not self.budget.take(now_ns):
-            queue.rules.lost(sent, now_ns)
+            queue.rules.withdraw_second(sent, now_ns)
             return None
         self._begun[id(sent)] = queue.gateway.queues.open.begin(sent.replica, now_ns)
         queue.gateway.telemetry.models.hedged(queue.name)
         return sent
 
-    def outrun(self, request: Request) -> None:
+    def second_answers(self, request: Request) -> None:
         """Note that the second replica answers first: the first one is at least as slow as that."""
         sent, now_ns = request.ticket.sent, self.queue.now_ns()
         assert sent is not None, "the request is not bound"
         self.hedging.began(sent.is_streamed, now_ns - sent.began_ns)
         self.queue.rules.first_token(request.ticket, now_ns)
 
-    def took_over(self, request: Request, sent: Sent[Endpoint]) -> None:
+    def moved_to_second(self, request: Request, sent: Sent[Endpoint]) -> None:
         """Count the request at its second replica alone, after `end` at the first one."""
         request.begun = self._begun.pop(id(sent))
-        self.queue.rules.took_over(request.ticket, sent, self.queue.now_ns())
+        self.queue.rules.moved_to_second(request.ticket, sent, self.queue.now_ns())
 
-    def lost(self, sent: Sent[Endpoint]) -> None:
+    def withdraw(self, sent: Sent[Endpoint]) -> None:
         """Count a request at its second replica no longer."""
         queue = self.queue
         now_ns = queue.now_ns()
-        queue.rules.lost(sent, now_ns)
+        queue.rules.withdraw_second(sent, now_ns)
         queue.gateway.queues.open.end(sent.replica, now_ns, self._begun.pop(id(sent)))
         queue.gateway.reporter.ended(sent.replica)
         queue.pump()

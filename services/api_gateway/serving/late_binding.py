@@ -292,7 +292,7 @@ class LateBinding(Generic[Replica]):
         """Count the request at a second replica too; return its place there, None if none is free.
 
         The tenant is charged nothing for it, and nothing is taken from requests that wait. Call
-        `took_over` or `lost` in the end.
+        `moved_to_second` or `withdraw_second` in the end.
         """
         if self.waiting_requests or ticket.sent is None:
             return None
@@ -304,13 +304,13 @@ class LateBinding(Generic[Replica]):
             return None
         return self.router.send(prompt, route, now_ns, ticket.is_streamed)
 
-    def took_over(self, ticket: Ticket[Replica], sent: Sent[Replica], now_ns: int) -> None:
+    def moved_to_second(self, ticket: Ticket[Replica], sent: Sent[Replica], now_ns: int) -> None:
         """Count the request at its second replica alone. Call it after `end` of the first try."""
         assert ticket.sent is None, "the first try has not ended"
         ticket.sent = sent
         self._charge(ticket, sent.miss - ticket.input_charged, -ticket.output_charged, now_ns)
 
-    def lost(self, sent: Sent[Replica], now_ns: int) -> None:
+    def withdraw_second(self, sent: Sent[Replica], now_ns: int) -> None:
         """Count the request at its second replica no longer, because the first one answers."""
         self.router.loads.end(sent, now_ns)
 
