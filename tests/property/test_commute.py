@@ -88,7 +88,6 @@ SELDOM: Final = {
         (
             "fabric.test_requested",
             "fabric.round_closed",
-            "fabric.preflight_ended",
             "node.drained",
             "node.drain_cleared",
         ),
@@ -98,6 +97,8 @@ SELDOM: Final = {
     "fabric.round_ordered": 4.0,
     "fabric.probed": 0.1,
     "fabric.test_ended": 0.05,
+    "fabric.preflight_ended": 0.03,
+    "fabric.test_begun": 2.0,
     "kept.placed": 3.0,
     "kept.observed": 2.0,
     "node.link_chosen": 0.1,
