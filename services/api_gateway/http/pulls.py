@@ -44,7 +44,7 @@ async def list_pulls(request: Request, ref: str) -> Response:
     key = attempt_key(job.job_id, job.attempt)
     found = await asyncio.gather(*(_asked(gateway, node, key) for node in nodes[:NODES_MAX]))
     rows = [PullShown(node, text) for node, text in zip(nodes, found, strict=False) if text]
-    return await answer_list("pulls", rows, {"seq": gateway.cluster.seq})
+    return await answer_list("pulls", rows, {"next": None, "seq": gateway.cluster.seq})
 
 
 async def _asked(gateway: Gateway, node_id: NodeId, key: str) -> str:
