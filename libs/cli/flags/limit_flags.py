@@ -5,6 +5,8 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from libs.common.quantities import counted
+
 Verb = TypeVar("Verb", bound=Callable[..., Any])
 
 FIELDS: Final = ("requests_per_minute", "tokens_per_minute")
@@ -30,5 +32,7 @@ def given(**limits: int | None) -> dict[str, int]:
 
 def in_words(limits: dict[str, Any]) -> str:
     """Return limits in words; empty if there are none."""
-    words = [f"{limits[field]} {field.partition('_')[0]}" for field in FIELDS if limits.get(field)]
+    words = [
+        counted(limits[field], field.partition("s_")[0]) for field in FIELDS if limits.get(field)
+    ]
     return f"{' and '.join(words)} a minute" if words else ""
