@@ -10,9 +10,9 @@ def version() -> str:
     """Return the installed version, `(not installed)` for a folder of sources that no installer
     has seen.
     """
-    from importlib.metadata import PackageNotFoundError, version  # slow; a command may not need it
+    from importlib import metadata  # slow, and most commands do not need it
 
     try:
-        return version(DISTRIBUTION)
-    except PackageNotFoundError:
+        return metadata.version(DISTRIBUTION)
+    except metadata.PackageNotFoundError:
         return NOT_INSTALLED

@@ -7,7 +7,6 @@ jobs stay under the supervisors of the old one.
 """
 
 import asyncio
-import importlib.metadata
 import os
 import shutil
 import signal
@@ -16,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from libs.common import installed
 from libs.embedded.living import Ticket
 from tests.chaos import lives
 from tests.chaos.cluster import AGAIN_S, Chaos, healthy
@@ -34,7 +34,7 @@ BACK_LOOK_S: Final = 0.1
 
 
 def version(number: int) -> str:
-    return f"{importlib.metadata.version('muster-gpu')}+chaos.{number}"
+    return f"{installed.version()}+chaos.{number}"
 
 
 def install(folder: Path, number: int) -> None:

@@ -201,6 +201,8 @@ async def test_a_tenant_that_does_not_exist_is_refused_to_an_operator(tmp_path: 
         ("PATCH", "/aliases", b'{"add": ["gpt-4o"]}'),
         ("PATCH", "", b'{"replicas": 5}'),
         ("DELETE", "", b"{}"),
+        ("PUT", "/limits/friend", b'{"tokens_per_minute": 5}'),
+        ("PUT", "/kept/artefact", b'{"nodes": 1}'),
     ],
 )
 async def test_a_slow_request_does_not_change_a_model_that_another_tenant_has_now(

@@ -40,9 +40,9 @@ async def list_kept(request: Request) -> Response:
 async def keep(request: Request, name: str, tier: str) -> Response:
     """Keep one tier of a model on nodes. A request for the same tier is replaced."""
     gateway = gateway_without_query(request)
+    body = await signed_body_of(request)
     model = _own(request, name)
     known = intents.kept_of(gateway.cluster, model, tier) is not None
-    body = await signed_body_of(request)
     await gateway.record(intents.keeping(gateway.cluster, model, tier, body))
     return answer(kept_shown(gateway.cluster, _kept(gateway, model, tier)), 200 if known else 201)
 
@@ -55,9 +55,9 @@ async def keep(request: Request, name: str, tier: str) -> Response:
 async def drop(request: Request, name: str, tier: str) -> Response:
     """Keep a tier of a model no longer, on any node."""
     gateway = gateway_without_query(request)
+    body = await signed_body_of(request)
     model = _own(request, name)
-    kept = _kept(gateway, model, tier)
-    await gateway.record(intents.dropping(model, kept, await signed_body_of(request)))
+    await gateway.record(intents.dropping(model, _kept(gateway, model, tier), body))
     return Response(status_code=204)
 
 

@@ -22,7 +22,7 @@ EVERY_S: Final = 1.0
 # The protocol that clients are offered in the handshake (ALPN).
 PROTOCOLS: Final = ["http/1.1"]
 
-# What shows that a file was replaced: time, size and number of the certificate's and the key's.
+# Time, size and inode of the certificate's file and the key's: another stamp is another file.
 Stamp = tuple[tuple[int, int, int], ...]
 
 logger = logging.getLogger(__name__)

@@ -111,8 +111,8 @@ class ModelBatches:
         patience_s = guard.patience_s
         guard.heard(patience_s + self.gateway.settings.model_wait_ms / 1_000)
         try:
-            self._pump()
             try:
+                self._pump()
                 found = await member.part
             finally:
                 self._count_no_longer(tenant)

@@ -1,6 +1,6 @@
 """Bounds the bytes of forms that a gateway holds: in all, and those of one tenant.
 
-Pure. A form is held from its beginning up to the field `model`, which a client may send last.
+A form is held from its beginning up to the field `model`, which a client may send last.
 Tests: tests/integration/test_openai_forms.py.
 """
 
@@ -13,7 +13,7 @@ TENANT_PART: Final = 2
 
 
 class FormSpace:
-    """What is held now. `bytes_max` bounds all of it."""
+    """The held bytes, all and by tenant, and their bound `bytes_max`."""
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max

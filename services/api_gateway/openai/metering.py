@@ -14,7 +14,7 @@ Headers = tuple[tuple[bytes, bytes], ...]
 
 
 class Part(NamedTuple):
-    """What one request took from one account: tokens, of the budget of the minute `window`."""
+    """A request's part of one account's budget for the minute `window`."""
 
     tenant: str
     account: str

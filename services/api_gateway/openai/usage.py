@@ -48,7 +48,7 @@ class Row(NamedTuple):
 
 
 class Counts:
-    """What one line has so far; `share_ns` in hundredths of a GPU times nanoseconds."""
+    """The numbers of one line; `share_ns` is in hundredths of a GPU times nanoseconds."""
 
     __slots__ = ("inputs", "outputs", "requests", "share_ns")
 

@@ -48,7 +48,7 @@ PREFIX: Final = "muster"
 NAME_DIGITS: Final = 8
 MOUNTS: Final = "mounts"
 GONE: Final = "gone"
-# How often an engine that does not answer yet is asked for orphaned containers.
+# While the engine does not answer, it is asked for orphaned containers again after this time.
 ORPHANS_AGAIN_S: Final = 30.0
 # The kernel's bound of one variable, MAX_ARG_STRLEN.
 VARIABLE_BYTES_MAX: Final = 128 << 10
