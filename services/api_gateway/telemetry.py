@@ -1,7 +1,8 @@
 """The gateway's metrics, in their own registry: requests, latency, lag, the log's fill level."""
 
 from collections.abc import Mapping
-from typing import Final
+from functools import partial
+from typing import Final, Generic, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -27,6 +28,8 @@ BUCKETS_S: Final = (
 )
 
 
+Metric = TypeVar("Metric", Counter, Gauge, Histogram)
+
 # Models beyond this number share one series.
 MODELS_MAX: Final = 256
 OTHER_MODELS: Final = "other"
@@ -36,6 +39,27 @@ KEYS_MAX: Final = 2_000
 SHARE_MS: Final = 100_000
 
 
+class Series(Generic[Metric]):
+    """The series of one metric that were used, by the values of their labels.
+
+    Finding one here costs less than `labels`, which every request would call several times.
+    """
+
+    def __init__(self, metric: Metric) -> None:
+        self.metric: Metric = metric
+        self.found: dict[tuple[str | int, ...], Metric] = {}
+
+    def of(self, *values: str | int) -> Metric:
+        found = self.found.get(values)
+        if found is None:
+            found = self.found[values] = self.metric.labels(*values)
+        return found
+
+
+def _by_model(registry: CollectorRegistry, kind: type[Metric], name: str, help_text: str) -> Metric:
+    return kind(name, help_text, ("model",), registry=registry)
+
+
 class ModelTelemetry:
     """Metrics of requests to models.
 
@@ -43,6 +67,7 @@ class ModelTelemetry:
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
+        by_model = partial(_by_model, registry)
         self.requests = Counter(
             "muster_model_requests",
             "Requests ended; 499: the client went away",
@@ -56,41 +81,36 @@ class ModelTelemetry:
             buckets=BUCKETS_S,
             registry=registry,
         )
-        self.open = Gauge(
-            "muster_model_requests_open",
-            "Requests that are open now",
-            ("model",),
-            registry=registry,
-        )
-        self.retries = Counter(
+        self.open = by_model(Gauge, "muster_model_requests_open", "Requests that are open now")
+        self.retries = by_model(
+            Counter,
             "muster_model_retries",
             "Replicas that failed before the client was sent anything",
-            ("model",),
-            registry=registry,
         )
-        self.hedges = Counter(
+        self.hedges = by_model(
+            Counter,
             "muster_model_hedges",
             "Requests that were sent to a second replica because the first one was slow",
-            ("model",),
-            registry=registry,
         )
-        self.batches = Counter(
+        self.continuations = by_model(
+            Counter,
+            "muster_model_continuations",
+            "Broken streams that were continued at another replica",
+        )
+        self.batches = by_model(
+            Counter,
             "muster_model_batches",
             "Requests to replicas that joined several requests of clients",
-            ("model",),
-            registry=registry,
         )
-        self.waiting = Gauge(
+        self.waiting = by_model(
+            Gauge,
             "muster_model_requests_waiting",
             "Requests that wait in this gateway for a replica with room",
-            ("model",),
-            registry=registry,
         )
-        self.waiting_tokens = Gauge(
+        self.waiting_tokens = by_model(
+            Gauge,
             "muster_model_waiting_tokens",
             "Input tokens of the waiting requests",
-            ("model",),
-            registry=registry,
         )
         self.jain = Gauge(
             "muster_model_jain_index",
@@ -99,6 +119,8 @@ class ModelTelemetry:
             registry=registry,
         )
         self._known: set[str] = set()
+        self._open = Series(self.open)
+        self._ended = Series(self.requests)
 
     def _label(self, model: str) -> str:
         if model not in self._known:
@@ -108,12 +130,12 @@ class ModelTelemetry:
         return model
 
     def began(self, model: str) -> None:
-        self.open.labels(self._label(model)).inc()
+        self._open.of(self._label(model)).inc()
 
     def ended(self, model: str, route: str, status: int, streamed: bool, first_s: float) -> None:
         label = self._label(model)
-        self.open.labels(label).dec()
-        self.requests.labels(label, route, str(status), "true" if streamed else "false").inc()
+        self._open.of(label).dec()
+        self._ended.of(label, route, status, "true" if streamed else "false").inc()
         if streamed and first_s:
             self.first_token.labels(label).observe(first_s)
 
@@ -141,6 +163,9 @@ class ModelTelemetry:
 
     def hedged(self, model: str) -> None:
         self.hedges.labels(self._label(model)).inc()
+
+    def continued(self, model: str) -> None:
+        self.continuations.labels(self._label(model)).inc()
 
     def batched(self, model: str) -> None:
         self.batches.labels(self._label(model)).inc()
@@ -236,6 +261,8 @@ class Telemetry:
             buckets=BUCKETS_S,
             registry=self.registry,
         )
+        self._answered = Series(self.requests)
+        self._latency = Series(self.latency)
         self.seq = Gauge(
             "muster_gateway_seq", "Last stream sequence folded", registry=self.registry
         )
@@ -254,8 +281,8 @@ class Telemetry:
         )
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
-        self.requests.labels(method, route, str(status)).inc()
-        self.latency.labels(method, route).observe(seconds)
+        self._answered.of(method, route, status).inc()
+        self._latency.of(method, route).observe(seconds)
 
     def survey(self, cluster: Cluster, lag: int, fill: float) -> None:
         self.seq.set(cluster.seq)

@@ -13,7 +13,8 @@ import pytest
 from libs.common import facts as f
 from libs.common import subjects
 from libs.common.facts import AnyFact, ChargeLine
-from libs.common.model import AttemptRef, JobId, ModelSpec, NodeId, TenantId
+from libs.common.model import AttemptRef, JobId, NodeId, TenantId
+from libs.common.model_spec import ModelSpec
 from services.api_gateway.access import roles
 from services.api_gateway.access.roles import Principal
 from services.api_gateway.views.others import seen_by

@@ -22,12 +22,11 @@ from libs.common.model import (
     JobId,
     JobSpec,
     Member,
-    ModelSpec,
     NodeId,
-    Replica,
     Serve,
     TenantId,
 )
+from libs.common.model_spec import ModelSpec, Replica
 from libs.common.timing import Timing
 
 PAGE: Final = Path(__file__).with_name("facts.json")

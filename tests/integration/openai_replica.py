@@ -4,7 +4,8 @@
 `python -m tests.integration.openai_replica PORT` runs it as a process that can be killed;
 `running()` in this one, where a test can look at what it received. Fields: x_status (answer this),
 x_delay_s (before anything), x_gap_s (between chunks), x_comment_s (after a comment), x_chunks,
-x_die ("before", "head", "middle", "finished", "done": the connection is cut there), x_finish (so
+x_die ("before", "head", "middle", "finished", "done": the connection is cut there; "each": each
+replica's stream is cut after its second chunk; "middle" spares a continued stream), x_finish (so
 many choices end with a finish_reason), x_indexes (so many choices take turns), x_no_done. With
 `wants_uuid` it answers an empty 400 to a request whose x-request-id is no UUID, as some servers do.
 With `base`, the name of its model, it knows that and its adapters alone. It loads and unloads them
@@ -14,6 +15,7 @@ as vLLM does, and as SGLang at paths without /v1. `unloadable` are folders that 
 import asyncio
 import hashlib
 import json
+import re
 import sys
 import uuid
 from collections.abc import AsyncIterator
@@ -179,9 +181,9 @@ class Replica:
         if "x_comment_s" in asked:
             await response.write(b": no data: yet\n\n")
             await asyncio.sleep(asked["x_comment_s"])
-        chunks = asked.get("x_chunks", 3)
-        for number in range(chunks):
-            if number == chunks // 2 and asked.get("x_die") == "middle":
+        chunks, start = asked.get("x_chunks", 3), _words_so_far(request.path, asked)
+        for number in range(start, chunks):
+            if number == _cut_at(asked, start, chunks):
                 await response.write(b'data: {"half an ev')
                 await asyncio.sleep(0.05)
                 cut(request)
@@ -210,6 +212,22 @@ class Replica:
             await asyncio.sleep(0.05)
             cut(request)
         return response
+
+
+def _words_so_far(path: str, asked: dict[str, Any]) -> int:
+    """Return how many words of the answer a continued request has already."""
+    if path == "/v1/completions":
+        return len(re.findall(r"w\d+ ", str(asked.get("prompt", ""))))
+    if not asked.get("continue_final_message"):
+        return 0
+    return len(re.findall(r"w\d+ ", asked["messages"][-1]["content"]))
+
+
+def _cut_at(asked: dict[str, Any], start: int, chunks: int) -> int:
+    """Return the chunk before which the stream is cut; -1 for none."""
+    if asked.get("x_die") == "each":
+        return start + 2
+    return chunks // 2 if asked.get("x_die") == "middle" and not start else -1
 
 
 async def _speech(request: web.Request, asked: dict[str, Any]) -> web.StreamResponse:

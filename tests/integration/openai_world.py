@@ -9,7 +9,7 @@ import aiohttp
 
 from libs.common import facts as f
 from libs.common.model import JobId, NodeId
-from libs.common.model import Replica as Started
+from libs.common.model_spec import Replica as Started
 from libs.common.state import model_view
 from libs.common.state.cluster import Endpoint
 from services.api_gateway.access.auth import Principal

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from libs.common import facts as f
-from libs.common.model import ModelSpec
-from services.api_gateway.openai import queues
+from libs.common.model_spec import ModelSpec
+from services.api_gateway.openai import model_queue
 from services.api_gateway.openai.call import Call
 from services.api_gateway.openai.catalogue import Listed
 from services.api_gateway.openai.request import read
@@ -34,7 +34,7 @@ def body(number: int, text: str = "hi", delay_s: float = 0.02, **fields: Any) ->
     return {"model": "m", "messages": messages, "x_id": number, "x_delay_s": delay_s, **fields}
 
 
-def queue_of(world: World) -> queues.ModelQueue:
+def queue_of(world: World) -> model_queue.ModelQueue:
     return world.gateway.queues.of("m")
 
 
@@ -241,7 +241,7 @@ class TestRefusals:
     ) -> None:
         async with replicas_world(tmp_path, 1) as (world, [_]):
             world.gateway.models = Listed(served())
-            monkeypatch.delattr(queues, "chain")
+            monkeypatch.delattr(model_queue, "chain")
             answer = await world.ask("POST", CHAT, 503, json=body(0))
             assert answer["error"]["code"] == "model_not_ready"
 

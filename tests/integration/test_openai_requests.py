@@ -10,8 +10,9 @@ import aiohttp
 import pytest
 
 from libs.common import facts as f
-from libs.common.model import Gpu, GpuHold, GpuId, JobId, JobSpec, Member, ModelSpec, NodeId, Serve
-from libs.common.model import Replica as ReplicaJob
+from libs.common.model import Gpu, GpuHold, GpuId, JobId, JobSpec, Member, NodeId, Serve
+from libs.common.model_spec import ModelSpec
+from libs.common.model_spec import Replica as ReplicaJob
 from services.api_gateway.access.auth import Principal
 from tests.integration.gateway_world import gateway_world
 from tests.integration.openai_replica import running

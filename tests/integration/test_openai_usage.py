@@ -117,6 +117,22 @@ async def test_requests_at_once_share_the_time_of_their_replica(tmp_path: Path) 
         assert row["requests"] == 4 and 20_000 <= row["share_ms"] < 60_000
 
 
+async def test_a_continued_stream_is_one_request_with_all_its_tokens(tmp_path: Path) -> None:
+    async with billed_world(tmp_path) as (world, _), running() as second:
+        await world.ask("POST", "/v1/deployments/m/redeploy", 202, json={"continues_streams": True})
+        await add_replicas(world, "m", second)
+        body = {"model": "m", "messages": MESSAGES, "stream": True, "x_chunks": 6}
+        body |= {"x_die": "middle", "stream_options": {"include_usage": True}}
+        async with world.session.post(world.url + CHAT, json=body) as response:
+            assert "[DONE]" in await response.text()
+        await world.gateway.usage.flush()
+        rows = (await usage(world))["usage"]
+        counts = [(row["requests"], row["input_tokens"], row["output_tokens"]) for row in rows]
+        # The second replica counted 5 and 7 tokens; 3 of the 5 were the text so far.
+        assert sum(each[0] for each in counts) == 1
+        assert [sum(part) for part in zip(*counts, strict=True)] == [1, 2, 10]
+
+
 async def test_csv_and_metrics_have_the_same_numbers(tmp_path: Path) -> None:
     async with billed_world(tmp_path) as (world, _):
         await chat(world, "m")

@@ -22,10 +22,9 @@ from libs.common.model import (
     GpuHold,
     JobSpec,
     Member,
-    ModelSpec,
-    Replica,
     Serve,
 )
+from libs.common.model_spec import ModelSpec, Replica
 from libs.common.state.cluster import Cluster, Job, Model, Node, all_over, owes_nothing
 from libs.common.state.ordering import POLICIES
 from libs.common.timing import Timing

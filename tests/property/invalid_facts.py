@@ -18,12 +18,11 @@ from libs.common.model import (
     JobId,
     JobSpec,
     Member,
-    ModelSpec,
     NodeId,
-    Replica,
     Serve,
     TenantId,
 )
+from libs.common.model_spec import ModelSpec, Replica
 from libs.common.state.cluster import Cluster
 from libs.common.timing import Timing
 from tests.property import facts_of_devices, facts_of_fabric, facts_of_kept

@@ -10,7 +10,8 @@ import random
 from typing import Final
 
 from libs.common import facts as f
-from libs.common.model import PRIORITY_MAX, ModelSpec
+from libs.common.model import PRIORITY_MAX
+from libs.common.model_spec import ModelSpec
 from tests.sim.machine import Behaviour
 
 PART_OF_SEEDS: Final = 0.35

@@ -5,7 +5,8 @@ from typing import Any
 
 from libs.common import facts as f
 from libs.common.facts import AnyFact
-from libs.common.model import JobId, ModelSpec, NodeId
+from libs.common.model import JobId, NodeId
+from libs.common.model_spec import ModelSpec
 from libs.common.state.cluster import Cluster, Model, ready_replicas
 from services.scheduler.decide.decide import Observations, decide
 from tests.given import (

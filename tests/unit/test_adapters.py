@@ -5,7 +5,8 @@ import pytest
 from libs.common import facts as f
 from libs.common.adapters import Adapter, AdapterRules, is_below
 from libs.common.facts import AnyFact
-from libs.common.model import ModelSpec, TenantId
+from libs.common.model import TenantId
+from libs.common.model_spec import ModelSpec
 from tests.given import given
 
 SPEC = ModelSpec(command=("serve",), adapters=AdapterRules(root="/lora"))

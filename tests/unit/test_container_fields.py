@@ -13,7 +13,8 @@ from libs.common.container_spec import (
     repository_of,
 )
 from libs.common.errors import Refused
-from libs.common.model import JobId, JobSpec, ModelSpec, TenantId
+from libs.common.model import JobId, JobSpec, TenantId
+from libs.common.model_spec import ModelSpec
 from libs.common.state import model_view
 from libs.common.state.cluster import Model
 from services.api_gateway.intents.allocation_intents import allocation

@@ -7,7 +7,8 @@ import pytest
 from libs.common.adapters import AdapterRules
 from libs.common.errors import Refused
 from libs.common.facts import ModelAdapterSet, ModelAliasSet, ModelDeployed
-from libs.common.model import ModelSpec, TenantId
+from libs.common.model import TenantId
+from libs.common.model_spec import ModelSpec
 from libs.common.state.cluster import Cluster, Model
 from services.api_gateway.intents import adapter_intents as intents
 from services.api_gateway.intents import model_names

@@ -6,7 +6,8 @@ import pytest
 
 from libs.common.errors import Refused
 from libs.common.facts import ModelKeepDropped, ModelKeepRequested
-from libs.common.model import ModelSpec, NodeId, TenantId
+from libs.common.model import NodeId, TenantId
+from libs.common.model_spec import ModelSpec
 from libs.common.state.cluster import Cluster, Model, Node
 from libs.common.state.kept import Kept
 from services.api_gateway.intents import kept_intents as intents

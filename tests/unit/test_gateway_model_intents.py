@@ -6,7 +6,8 @@ import pytest
 
 from libs.common.errors import Refused
 from libs.common.facts import ModelDeployed, ModelScaled, ModelUndeployed
-from libs.common.model import JobId, ModelSpec, TenantId
+from libs.common.model import JobId, TenantId
+from libs.common.model_spec import ModelSpec
 from libs.common.scaling_targets import ScalingTargets
 from libs.common.state import model_view
 from libs.common.state.cluster import Model

@@ -7,7 +7,8 @@ import pytest
 from libs.common import facts as f
 from libs.common.errors import Refused
 from libs.common.facts import ModelLimitsSet
-from libs.common.model import ModelSpec, TenantId
+from libs.common.model import TenantId
+from libs.common.model_spec import ModelSpec
 from libs.common.state.cluster import Cluster
 from libs.common.state.rate_limits import RateLimits
 from services.api_gateway.intents import model_limits

@@ -6,7 +6,8 @@ import pytest
 
 from libs.common.errors import Refused
 from libs.common.facts import ModelAliasSet, ModelDeployed, ModelShareSet
-from libs.common.model import ModelSpec, TenantId
+from libs.common.model import TenantId
+from libs.common.model_spec import ModelSpec
 from libs.common.state.cluster import Cluster, Model
 from services.api_gateway.intents import model_names
 from services.api_gateway.intents.model_intents import deployment, redeployment

@@ -7,17 +7,8 @@ import pytest
 
 from libs.common import facts as f
 from libs.common.life import kept_life
-from libs.common.model import (
-    GpuId,
-    JobId,
-    JobSpec,
-    ModelSpec,
-    NodeId,
-    Replica,
-    Serve,
-    TenantId,
-    standby_port,
-)
+from libs.common.model import GpuId, JobId, JobSpec, NodeId, Serve, TenantId, standby_port
+from libs.common.model_spec import ModelSpec, Replica
 from libs.common.state import ledger
 from libs.common.state.cluster import ready_replicas
 from libs.common.state.kept import Kept, KeptEntry

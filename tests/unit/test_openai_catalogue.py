@@ -7,7 +7,8 @@ import pytest
 from libs.common import facts as f
 from libs.common.adapters import AdapterRules
 from libs.common.facts import AnyFact
-from libs.common.model import JobId, JobSpec, ModelSpec, NodeId, Replica, Serve
+from libs.common.model import JobId, JobSpec, NodeId, Serve
+from libs.common.model_spec import ModelSpec, Replica
 from libs.common.state import model_view
 from libs.common.state.cluster import Cluster, Endpoint
 from services.api_gateway.access.roles import Principal

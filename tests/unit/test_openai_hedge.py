@@ -29,7 +29,8 @@ def hedge(tries: Tries) -> Hedge:
         await asyncio.Event().wait()
         raise AssertionError
 
-    parts: dict[str, Any] = {"call": SimpleNamespace(status=0), "asked": None}
+    guard = SimpleNamespace(loop=asyncio.get_running_loop(), task=asyncio.current_task())
+    parts: dict[str, Any] = {"call": SimpleNamespace(status=0), "asked": None, "guard": guard}
     return Hedge(queue=SimpleNamespace(tries=tries), post=never, **parts)  # type: ignore[arg-type]
 
 

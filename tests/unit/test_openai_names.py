@@ -2,7 +2,8 @@
 
 from libs.common import facts as f
 from libs.common.facts import AnyFact
-from libs.common.model import ModelSpec, TenantId
+from libs.common.model import TenantId
+from libs.common.model_spec import ModelSpec
 from services.api_gateway.openai.names import Names, names_of
 from tests.given import given
 

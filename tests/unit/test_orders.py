@@ -4,7 +4,8 @@ import pytest
 
 from libs.common import facts as f
 from libs.common.messages import KeepList, StopOrder
-from libs.common.model import JobId, ModelSpec, NodeId
+from libs.common.model import JobId, NodeId
+from libs.common.model_spec import ModelSpec
 from libs.common.state.cluster import Cluster
 from services.scheduler.orders.orders import desired, keep_lists, stop_orders
 from tests.given import EPOCH, ended, given, member, registered, tell, waiting

@@ -3,7 +3,8 @@
 from libs.common import facts as f
 from libs.common.facts import AnyFact, ChargeLine, ModelUse
 from libs.common.folds.usage_fold import KEYS_MAX, OTHERS
-from libs.common.model import JobId, JobSpec, ModelSpec, NodeId, Replica, Serve, TenantId
+from libs.common.model import JobId, JobSpec, NodeId, Serve, TenantId
+from libs.common.model_spec import ModelSpec, Replica
 from libs.common.state.cluster import Charge, Job
 from services.quota.bill import lines_of
 from services.quota.decide import decide

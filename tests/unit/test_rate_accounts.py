@@ -4,7 +4,8 @@ import pytest
 
 from libs.common import facts as f
 from libs.common.facts import AnyFact
-from libs.common.model import ModelSpec, TenantId
+from libs.common.model import TenantId
+from libs.common.model_spec import ModelSpec
 from libs.common.state.accounts import has_limits, limits_of, of_request
 from libs.common.state.cluster import Cluster
 from libs.common.state.rate_limits import RateLimits, key_account, model_account

@@ -6,7 +6,8 @@ import pytest
 
 from libs.common import facts as f
 from libs.common.container_spec import ContainerSpec
-from libs.common.model import JobId, JobSpec, ModelSpec, NodeId, Serve
+from libs.common.model import JobId, JobSpec, NodeId, Serve
+from libs.common.model_spec import ModelSpec
 from libs.common.state import model_view
 from libs.common.state.cluster import Endpoint, ready_replicas
 from services.scheduler.decide.decide import decide

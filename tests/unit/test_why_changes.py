@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from libs.common import facts as f
 from libs.common.facts import AnyFact
-from libs.common.model import Array, JobId, ModelSpec, NodeId, TenantId
+from libs.common.model import Array, JobId, NodeId, TenantId
+from libs.common.model_spec import ModelSpec
 from services.scheduler.decide.decide import decide
 from services.scheduler.explain import devices_back, limits
 from services.scheduler.explain.explain import explain

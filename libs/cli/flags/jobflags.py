@@ -155,7 +155,7 @@ _FLAGS = (
     *_REQUEST_FLAGS,
 )
 # Flags whose value False is sent: `--no-requeue`.
-SENT_IF_FALSE = ("requeue", "allow_cross_numa")
+SENT_IF_FALSE = ("requeue", "allow_cross_numa", "continues_streams")
 
 
 def job_flags(verb: F) -> F:

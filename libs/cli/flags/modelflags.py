@@ -90,6 +90,15 @@ _FLAGS = (
         help="With --batch-max: time that a request waits for others to join (default: 5ms).",
     ),
     click.option(
+        "--continue-streams/--no-continue-streams",
+        "continues_streams",
+        default=None,
+        help=(
+            "Continue a stream of text at another replica if its replica dies. The server must "
+            "continue a last message of the assistant, as vLLM, SGLang and llama.cpp do."
+        ),
+    ),
+    click.option(
         "--adapters-root",
         metavar="DIR",
         help=(

@@ -79,6 +79,8 @@ def _show(profile: Profile, name: str, form: str, no_headers: bool) -> None:
             print(f"         {clean(model['law'])}")
     if (batches := model.get("batching")) is not None:
         print(f"batches  {batching_line(batches)}")
+    if model.get("continues_streams"):
+        print("streams  go on at another replica if theirs dies")
     queue = model.get("queue")
     if queue is not None:
         print(f"queue    {queue_line(queue)}")

@@ -4,7 +4,8 @@ Pure; part of the union in `facts/__init__.py`.
 """
 
 from libs.common.facts.fact import Fact
-from libs.common.model import JobId, ModelSpec, NodeId, Replica, TenantId
+from libs.common.model import JobId, NodeId, TenantId
+from libs.common.model_spec import ModelSpec, Replica
 
 
 class ModelDeployed(Fact, frozen=True, tag="model.deployed"):

@@ -12,7 +12,8 @@ from libs.common import reasons
 from libs.common.adapters import Adapter
 from libs.common.change import IGNORED, Change, Stamp
 from libs.common.life import job_life
-from libs.common.model import JobId, NodeId, Replica, TenantId
+from libs.common.model import JobId, NodeId, TenantId
+from libs.common.model_spec import Replica
 from libs.common.state.cluster import Cancel, Cluster, Job, MemberView, Model, tenant_of
 from libs.common.state.rate_limits import RateLimits
 

@@ -12,14 +12,8 @@ import msgspec
 
 from libs.common.adapters import Adapter
 from libs.common.life import job_life
-from libs.common.model import (
-    GpuId,
-    JobId,
-    ModelSpec,
-    NodeId,
-    TenantId,
-    attempt_key,
-)
+from libs.common.model import GpuId, JobId, NodeId, TenantId, attempt_key
+from libs.common.model_spec import ModelSpec
 from libs.common.state.arrivals import Arrivals
 from libs.common.state.device import Claim as Claim
 from libs.common.state.device import GpuView as GpuView

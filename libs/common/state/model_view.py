@@ -6,7 +6,8 @@ Pure. The gateway shows it, and the scheduler's `why` explains it.
 from typing import Final
 
 from libs.common.life import job_life
-from libs.common.model import JobSpec, ModelSpec, Serve
+from libs.common.model import JobSpec, Serve
+from libs.common.model_spec import ModelSpec
 from libs.common.placeholders import HOST, KEY, any_has
 from libs.common.state.cluster import (
     Cluster,

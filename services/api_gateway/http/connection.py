@@ -98,6 +98,7 @@ class Connection(HttpToolsProtocol):
         self._in_body = False
         self._rest_complete()
         self.transport.lingers = False  # type: ignore[attr-defined]
+        self.scope["is_complete"] = True  # type: ignore[typeddict-unknown-key]
         super().on_message_complete()
 
     def on_response_complete(self) -> None:

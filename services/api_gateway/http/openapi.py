@@ -23,8 +23,8 @@ from libs.common.model import (
     LEVELS,
     PREFERRED,
     JobSpec,
-    ModelSpec,
 )
+from libs.common.model_spec import ModelSpec
 from libs.common.state.ordering import POLICIES
 from services.api_gateway.access import idempotency, roles
 from services.api_gateway.http.answer_types import OpenAIError, Problem

@@ -12,7 +12,8 @@ import msgspec
 
 from libs.common.errors import Refused
 from libs.common.facts import ModelDeployed, ModelScaled, ModelUndeployed, check_fact_size
-from libs.common.model import SPREADS, ModelSpec, TenantId
+from libs.common.model import SPREADS, TenantId
+from libs.common.model_spec import ModelSpec
 from libs.common.scaling_targets import ScalingTargets
 from libs.common.state import model_view
 from libs.common.state.cluster import Model

@@ -26,7 +26,7 @@ from services.api_gateway.openai.upstream import FAILURES, describe
 from services.api_gateway.serving.adapters import Wanted
 
 if TYPE_CHECKING:
-    from services.api_gateway.openai.queues import ModelQueue
+    from services.api_gateway.openai.model_queue import ModelQueue
 
 # Bytes of an answer about an adapter that are read.
 ANSWER_BYTES_MAX: Final = 64 << 10

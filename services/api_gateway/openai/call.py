@@ -14,6 +14,7 @@ import aiohttp
 from starlette.types import Scope, Send
 
 from services.api_gateway.openai import errors
+from services.api_gateway.openai.continuation import Continuation
 from services.api_gateway.openai.errors import ApiError
 from services.api_gateway.openai.events import DONE_EVENT, Events, Usage, usage_of
 from services.api_gateway.openai.form_body import FormBody
@@ -87,7 +88,8 @@ class Call:
     is called when a replica sends something that is not a failure, with the number of events with
     tokens in it; `begins` when the client's answer begins. `is_held`: the client of a stream got
     comments already. `model` is the deployed model that the name in the body stands for, `adapter`
-    one of its adapters.
+    one of its adapters. With `continuation` the stream may go on at another replica; `moves_on`: it
+    broke at its replica, and shall.
     """
 
     grant: Grant = UNLIMITED
@@ -100,6 +102,8 @@ class Call:
     is_media = False
     first_s = 0.0
     usage: Usage | None = None
+    continuation: Continuation | None = None
+    moves_on = False
 
     def __init__(
         self,
@@ -159,6 +163,10 @@ class Call:
         """
         if not OK <= response.status <= STATUS_MAX:
             raise ReplicaFailed(f"answered with status {response.status}")
+        if self.status and (
+            response.content_type != EVENT_STREAM or response.status >= CLIENT_ERROR
+        ):
+            raise ReplicaFailed(f"answered {response.status} instead of continuing", is_alive=True)
         if response.content_type == EVENT_STREAM:
             await self._relay_stream(response, guard, idle_s, replica, first)
         elif self._is_media(response):
@@ -263,6 +271,8 @@ class Call:
             whole = events.feed(piece)
             self.heard(events_in(whole) if response.status < CLIENT_ERROR else 0)
             self._count(events.usage)
+            if whole and self.continuation is not None:
+                whole = self.continuation.passed(whole)
             if whole:
                 if not self.status:
                     await self._begin(response.status, kind, [NO_CACHE], replica)
@@ -274,7 +284,12 @@ class Call:
             if not rest:
                 raise ReplicaFailed("ended its stream before the first event")
             await self._begin(response.status, kind, [NO_CACHE], replica)
+        if rest and self.continuation is not None:
+            rest = self.continuation.passed(rest)
         if not events.done and response.status < 400:
+            if not events.finished and self.can_continue():
+                await send({"type": "http.response.body", "body": rest, "more_body": True})
+                raise ReplicaFailed("ended its stream before a finish_reason", is_alive=True)
             rest += DONE_EVENT if events.finished else _last_words(UNFINISHED)
         await send({"type": "http.response.body", "body": rest, "more_body": False})
 
@@ -301,7 +316,19 @@ class Call:
             raise ReplicaFailed("ended its answer before the first byte")
         await self.send({"type": "http.response.body", "body": b"", "more_body": False})
 
+    def can_continue(self) -> bool:
+        """Return whether the client's stream can go on at another replica."""
+        return self.continuation is not None and self.continuation.can_continue()
+
+    def continue_elsewhere(self) -> None:
+        """Make the body that continues the stream. Only after `can_continue`."""
+        assert self.continuation is not None, "the stream cannot be continued"
+        self.moves_on = False
+        self.body = self.continuation.next_body()
+
     def _count(self, usage: Usage | None) -> None:
+        if self.continuation is not None:
+            usage = self.continuation.total(usage)
         if usage is not None:
             self.tokens = usage.tokens
             self.usage = usage

@@ -71,6 +71,10 @@ class Catalogue(Protocol):
         """Return the bounds of the model's batches; None if its requests are not joined."""
         ...
 
+    def continues(self, name: str) -> bool:
+        """Return whether a broken stream of the model goes on at another replica."""
+        ...
+
     def adapter(self, name: str, adapter: str) -> AdapterServed | None:
         """Return an adapter of the model; None if it has no such one."""
         ...
@@ -95,6 +99,9 @@ class Deployed:
         self.cluster = cluster
         self._indexed: tuple[Cluster, int] | None = None
         self._names = Names(Cluster())
+        # The replicas of models, as of so many facts of this cluster.
+        self._read: tuple[Cluster, int] = (Cluster(), -1)
+        self._ready: dict[str, Sequence[Endpoint]] = {}
 
     def get(self, name: str) -> Served | None:
         model = self.cluster().models.get(name)
@@ -137,7 +144,14 @@ class Deployed:
         return serve.served_name or name if serve is not None else name
 
     def ready(self, name: str) -> Sequence[Endpoint]:
-        return model_view.routable(self.cluster(), name)
+        cluster, read = self.cluster(), self._read
+        if read[0] is not cluster or read[1] != cluster.facts:
+            self._read = (cluster, cluster.facts)
+            self._ready = {}
+        found = self._ready.get(name)
+        if found is None:
+            found = self._ready[name] = model_view.routable(cluster, name)
+        return found
 
     def has_standby(self, name: str) -> bool:
         kept = self.cluster().kept.get(kept_key(name, kept_life.STANDBY))
@@ -152,6 +166,10 @@ class Deployed:
     def batching(self, name: str) -> Batching | None:
         model = self.cluster().models.get(name)
         return model.spec.batching if model is not None else None
+
+    def continues(self, name: str) -> bool:
+        model = self.cluster().models.get(name)
+        return model is not None and model.spec.continues_streams
 
     def adapter(self, name: str, adapter: str) -> AdapterServed | None:
         model, rules = self.cluster().models.get(name), self.adapter_rules(name)
@@ -192,6 +210,7 @@ class Listed:
     def __init__(self, *models: tuple[Served, Sequence[Endpoint], str]) -> None:
         self.models = {served.name: (served, ready, why) for served, ready, why in models}
         self.batches: dict[str, Batching] = {}
+        self.continued: set[str] = set()
 
     def get(self, name: str) -> Served | None:
         found = self.models.get(name)
@@ -218,6 +237,9 @@ class Listed:
 
     def batching(self, name: str) -> Batching | None:
         return self.batches.get(name)
+
+    def continues(self, name: str) -> bool:
+        return name in self.continued
 
     def adapter(self, name: str, adapter: str) -> AdapterServed | None:
         return None

@@ -20,11 +20,12 @@ from services.api_gateway.openai import request, upstream
 from services.api_gateway.openai.adapters import LOST, NotLoaded, is_lost
 from services.api_gateway.openai.batching import AllBatches
 from services.api_gateway.openai.call import Call, ReplicaFailed, ignore_begin
+from services.api_gateway.openai.continuation import continuation_of
 from services.api_gateway.openai.errors import ApiError
 from services.api_gateway.openai.guard import GONE, SILENT, Guard
 from services.api_gateway.openai.hedge import Hedge, Opened
+from services.api_gateway.openai.model_queue import ModelQueue
 from services.api_gateway.openai.model_request import Request
-from services.api_gateway.openai.queues import ModelQueue
 
 if TYPE_CHECKING:
     from services.api_gateway.gateway import Gateway
@@ -113,11 +114,16 @@ class Dispatch:
         headers = upstream.headers_for(call.scope["request_id"], call.scope["header"])
         queue = self.gateway.queues.of(call.model)
         asked = queue.request(call, principal.tenant)
+        if self.gateway.models.continues(call.model):
+            call.continuation = continuation_of(call.path, call.fields, call.body)
         failure = ReplicaFailed("was not tried")
         for number in range(max(1, self.settings.model_attempts)):
             if number and not (call.can_repeat and await self._may_retry(queue, asked, failure)):
                 break
             endpoint = await queue.bind(asked, guard)
+            if call.moves_on:
+                call.continue_elsewhere()
+                self.gateway.telemetry.models.continued(call.model)
             try:
                 await self._try(
                     call, guard, endpoint=endpoint, headers=headers, queue=queue, asked=asked
@@ -125,7 +131,8 @@ class Dispatch:
                 return
             except ReplicaFailed as error:
                 failure = error
-                self.gateway.telemetry.models.retried(call.model)
+                if not call.moves_on:
+                    self.gateway.telemetry.models.retried(call.model)
         if failure.answer is not None:
             await call.finish(failure.answer)
             return
@@ -180,12 +187,12 @@ class Dispatch:
             return
         post = partial(self._post, call, headers)
         # A form cannot go to two replicas at once.
-        may_hedge = call.form is None and not call.route.is_stateful
+        may_hedge = call.form is None and not call.route.is_stateful and not call.status
         after_ns = queue.tries.after_ns(asked) if may_hedge else None
         if after_ns is None:
             await self._try_one(call, guard, queue, asked, partial(post, endpoint))
             return
-        hedge = Hedge(call, queue, asked, post)
+        hedge = Hedge(call, queue, asked, post, guard)
         call.begins = hedge.close
         hedge.begin_after(after_ns)
         try:
@@ -268,6 +275,7 @@ class Dispatch:
             if call.status >= 400:
                 call.tokens = before
         except ReplicaFailed as error:
+            call.moves_on = call.status > 0
             queue.failed(asked, is_tried=not error.is_spared)
             if error.answer is not None or error.is_spared:
                 call.tokens = before
@@ -275,11 +283,12 @@ class Dispatch:
         except upstream.FAILURES as error:
             if call.form is not None and call.form.fault is not None:
                 raise call.form.fault from error
-            if call.status:
+            if call.status and not call.can_continue():
                 queue.failed(asked, is_broken=True)
                 raise ApiError(
                     502, f"the model's replica {upstream.describe(error)}", "upstream_error"
                 ) from error
+            call.moves_on = call.status > 0
             queue.failed(asked, is_tried=not upstream.never_sent(error))
             if upstream.unprocessed(error):
                 call.tokens = before

@@ -141,13 +141,13 @@ class Events:
         if not self.several:
             self.finished = self.finished or _FINISH.search(whole) is not None
             return
-        for event in _split(whole):
+        for event in split(whole):
             self._follow_choices(event)
         self.finished = bool(self._ended) and self._ended >= self._seen
 
     def _follow_choices(self, event: bytes) -> None:
         try:
-            choices = _choices.decode(_data(event)).choices
+            choices = _choices.decode(data_of(event)).choices
         except UNREADABLE:
             return
         self._seen.update(choice.index for choice in choices)
@@ -155,7 +155,7 @@ class Events:
 
     def _counted(self, whole: bytes) -> bytes:
         return b"".join(
-            [event for event in _split(whole) if not (self._count(event) and self.strips)]
+            [event for event in split(whole) if not (self._count(event) and self.strips)]
         )
 
     def _count(self, event: bytes) -> bool:
@@ -163,7 +163,7 @@ class Events:
         if not _USAGE.search(event):
             return False
         try:
-            chunk = _chunk.decode(_data(event))
+            chunk = _chunk.decode(data_of(event))
         except UNREADABLE:
             return False
         nested = chunk.response.usage if chunk.response is not None else None
@@ -191,7 +191,7 @@ def _last_end(data: bytes) -> int:
     )
 
 
-def _split(whole: bytes) -> list[bytes]:
+def split(whole: bytes) -> list[bytes]:
     """Return the events, each with its blank line."""
     found, event = [], b""
     for line in whole.splitlines(keepends=True):
@@ -202,6 +202,6 @@ def _split(whole: bytes) -> list[bytes]:
     return [*found, event] if event else found
 
 
-def _data(event: bytes) -> bytes:
+def data_of(event: bytes) -> bytes:
     """Return the event's data lines, joined."""
     return b"\n".join(line[5:].strip() for line in event.splitlines() if line.startswith(b"data:"))

@@ -18,29 +18,30 @@ SILENT: Final = "silent"
 class Guard:
     """The guard of the current task, until `close`.
 
-    `reason` says why the guard cancelled the task. It is empty if something else did.
+    `reason` says why the guard cancelled the task. It is empty if something else did. `task` runs
+    the request, in `loop`.
     """
 
     def __init__(self, receive: Receive, patience_s: float) -> None:
         self.reason = ""
         self.patience_s = patience_s
-        self._loop = asyncio.get_running_loop()
-        self._heard_s = self._loop.time()
+        self.loop = asyncio.get_running_loop()
+        self._heard_s = self.loop.time()
         self._open = True
-        task = asyncio.current_task()
+        task = asyncio.current_task(self.loop)
         assert task is not None
-        self._task = task
-        self._timer = self._loop.call_later(patience_s, self._check_patience)
+        self.task = task
+        self._timer = self.loop.call_later(patience_s, self._check_patience)
         # This task ends with the answer, because the server then reports a disconnect.
-        self._watch = self._loop.create_task(self._watched(receive))
+        self._watch = self.loop.create_task(self._watched(receive))
 
     def heard(self, patience_s: float) -> None:
         """Note that the replica sent something; the next piece may take `patience_s`."""
-        self._heard_s = self._loop.time()
+        self._heard_s = self.loop.time()
         if patience_s != self.patience_s:
             self.patience_s = patience_s
             self._timer.cancel()
-            self._timer = self._loop.call_later(patience_s, self._check_patience)
+            self._timer = self.loop.call_later(patience_s, self._check_patience)
 
     def close(self) -> None:
         self._open = False
@@ -54,14 +55,14 @@ class Guard:
                 return
 
     def _check_patience(self) -> None:
-        left_s = self._heard_s + self.patience_s - self._loop.time()
+        left_s = self._heard_s + self.patience_s - self.loop.time()
         if left_s <= 0:
             self._end(SILENT)
         elif self._open:
-            self._timer = self._loop.call_later(left_s, self._check_patience)
+            self._timer = self.loop.call_later(left_s, self._check_patience)
 
     def _end(self, reason: str) -> None:
         if self._open:
             self._open = False
             self.reason = reason
-            self._task.cancel()
+            self.task.cancel()

@@ -21,8 +21,9 @@ from services.api_gateway.openai.call import (
     events_in,
 )
 from services.api_gateway.openai.errors import ApiError
+from services.api_gateway.openai.guard import Guard
+from services.api_gateway.openai.model_queue import ModelQueue
 from services.api_gateway.openai.model_request import Request
-from services.api_gateway.openai.queues import ModelQueue
 from services.api_gateway.openai.upstream import FAILURES
 from services.api_gateway.serving.fairness import SECOND_NS
 from services.api_gateway.serving.loads import Sent
@@ -48,14 +49,16 @@ class Hedge:
     request's own task, which waits for the first replica, is cancelled.
     """
 
-    def __init__(self, call: Call, queue: ModelQueue, asked: Request, post: Post) -> None:
+    def __init__(
+        self, call: Call, queue: ModelQueue, asked: Request, post: Post, guard: Guard
+    ) -> None:
         self.call = call
         self.queue = queue
         self.asked = asked
         self.post = post
         self.opened: Opened | None = None
         self.sent: Sent[Endpoint] | None = None
-        self._owner = asyncio.current_task()
+        self._guard = guard
         self._is_awaited = False
         self._is_taken = False
         self._task: asyncio.Task[None] | None = None
@@ -63,13 +66,12 @@ class Hedge:
 
     def begin_after(self, after_ns: int) -> None:
         """Begin after this time, unless the first replica answers before."""
-        loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(after_ns / SECOND_NS, self._begin)
+        self._timer = self._guard.loop.call_later(after_ns / SECOND_NS, self._begin)
 
     def _begin(self) -> None:
         self.sent = self.queue.tries.begin(self.asked)
         if self.sent is not None:
-            self._task = asyncio.get_running_loop().create_task(self._run(self.sent))
+            self._task = self._guard.loop.create_task(self._run(self.sent))
             # Not at the end of the task's own code: a task that is cancelled at once runs none.
             self._task.add_done_callback(self._over)
 
@@ -109,8 +111,7 @@ class Hedge:
     def _win(self) -> None:
         if not self._is_awaited:
             self.queue.tries.second_answers(self.asked)
-            assert self._owner is not None, "a request runs in a task"
-            self._owner.cancel()
+            self._guard.task.cancel()
 
     async def answers(self) -> bool:
         """Return whether the second replica answers; wait for it if it was asked.

@@ -12,7 +12,7 @@ from services.api_gateway.serving.loads import Sent
 from services.api_gateway.serving.retry_budget import RetryBudget
 
 if TYPE_CHECKING:
-    from services.api_gateway.openai.queues import ModelQueue
+    from services.api_gateway.openai.model_queue import ModelQueue
 
 
 class SecondTries:

@@ -81,7 +81,7 @@ class Usages:
             self._counts(principal, call.model, job).share_ns += share_ns // len(principals)
         if (alone := call.scope.get("principal")) is not None:
             counts = self._counts(alone, call.model, job)
-            counts.requests += call.status > 0
+            counts.requests += call.status > 0 and not call.moves_on
             counts.share_ns += share_ns
             if usage is not None:
                 counts.inputs += usage.inputs

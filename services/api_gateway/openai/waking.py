@@ -15,7 +15,7 @@ from services.api_gateway.serving.fairness import SECOND_NS
 from services.api_gateway.serving.wake_time import WakeTime
 
 if TYPE_CHECKING:
-    from services.api_gateway.openai.queues import ModelQueue
+    from services.api_gateway.openai.model_queue import ModelQueue
 
 # A shorter wait needs no comment.
 FIRST_S: Final = 1.0

@@ -119,6 +119,7 @@ class ModelShown(msgspec.Struct):
     limits: dict[str, RateLimits] = {}
     adapters: AdapterRules | None = None
     adapter_names: list[str] = []
+    continues_streams: bool = False
 
 
 def model_shown(cluster: Cluster, model: Model) -> ModelShown:
@@ -161,6 +162,7 @@ def model_shown(cluster: Cluster, model: Model) -> ModelShown:
         limits=dict(sorted(model.limits.items())),
         adapters=spec.adapters,
         adapter_names=sorted(model.adapters),
+        continues_streams=spec.continues_streams,
     )
 
 

@@ -15,7 +15,8 @@ from libs.common import reasons
 from libs.common.facts import ModelAutoscaled, ReplicasScaled
 from libs.common.folds.model_fold import ordinal_of, replica_id
 from libs.common.life import kept_life
-from libs.common.model import JobId, NodeId, Replica
+from libs.common.model import JobId, NodeId
+from libs.common.model_spec import Replica
 from libs.common.state.cluster import Cluster, Job, Model, is_ready
 from libs.common.state.kept import kept_key
 from libs.common.state.model_view import may_answer, replica_spec
