@@ -6,6 +6,7 @@ than the rest of a request.
 
 import asyncio
 from collections.abc import Callable, Iterable
+from functools import cache
 from itertools import islice
 from typing import Any, Final, TypeVar
 
@@ -155,12 +156,19 @@ def read(request: Request, kind: type[Q]) -> Q:
             values[name] = value
     check_known(values, names_of(kind), "query parameter")
     query = convert(values, kind, strict=False)
-    for field in msgspec.structs.fields(kind):
-        if field.type is int:
-            check_range(
-                field.name, getattr(query, field.name), *bounds_of(field.name, field.default)
-            )
+    for name, low, high in _ranges(kind):
+        check_range(name, getattr(query, name), low, high)
     return query
+
+
+@cache
+def _ranges(kind: type[msgspec.Struct]) -> tuple[tuple[str, int, int], ...]:
+    """Return the numbers of a query, each with its bounds."""
+    return tuple(
+        (field.name, *bounds_of(field.name, field.default))
+        for field in msgspec.structs.fields(kind)
+        if field.type is int
+    )
 
 
 def bounds_of(name: str, default: int) -> tuple[int, int]:

@@ -75,7 +75,7 @@ def fault_of(error: msgspec.ValidationError) -> tuple[str, str]:
 
 def names_of(kind: type[msgspec.Struct]) -> tuple[str, ...]:
     """Return the field names of a struct."""
-    return tuple(field.name for field in msgspec.structs.fields(kind))
+    return kind.__struct_fields__
 
 
 def check_one_of(name: str, value: str, known: Iterable[str]) -> None:
