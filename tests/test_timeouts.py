@@ -74,6 +74,7 @@ STAY: Final[dict[str, str]] = {
         keeper.CONNECT_AGAIN_S keeper.DEVICE_S keeper.DRIVER_CALL_S keeper.PING_S
         channels.CONNECT_S control_client.EXEC_TIMEOUT_S control_client.SIGNAL_TIMEOUT_S
         execs.HANGUP_GRACE_NS
+        exec_inside.END_WAIT_S exec_inside.ENTRY_LOOK_S exec_inside.ENTRY_WAIT_S
         node_agent.channels.channel.WRITE_WAIT_S answers.STDIN_WAIT_S answers.UNKNOWN_WAIT_MS
         child.EXEC_WAIT_MS ending.GIVE_UP_NS
         ending.KILL_AGAIN_NS ending.SWEEP_GRACE_NS cgroups.LEAVE_AGAIN_S lost.SWEEP_AGAIN_S

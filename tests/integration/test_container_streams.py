@@ -16,7 +16,9 @@ RELAY = """
 import socket, sys
 from services.node_agent.runtimes import runner
 streams = runner.Streams(socket.socket(fileno=int(sys.argv[1])), True)
-runner.relay(streams, runner.catch_signals(), "", "")
+closed = socket.socket()
+closed.close()
+runner.relay(streams, runner.catch_signals(), ("", ""), (closed, closed))
 """
 BIG = 4 << 20
 NOBODY = 65_534

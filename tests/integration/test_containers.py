@@ -29,8 +29,6 @@ from containers_world import (  # noqa: F401
 )
 
 from libs.common import facts as f
-from libs.common.errors import Refused
-from libs.common.model import AttemptRef, JobId
 from services.node_agent.directories.job_directories import LEASE
 from services.node_agent.health import returning
 from services.node_agent.runtimes import container, runner
@@ -236,17 +234,6 @@ async def test_container_without_an_attempt_is_removed_when_the_agent_begins(
     assert world.agent.means.containers.removing is not None
     await world.agent.means.containers.removing
     assert await containers(world) == []
-
-
-async def test_exec_beside_a_container_is_refused_because_it_would_run_as_the_agent(
-    world: World,
-) -> None:
-    await world.place(order(world, "j", "while true; do sleep 0.05; done"))
-    await world.said(f.JobStarted, "j")
-    with pytest.raises(Refused, match="where muster exec does not work yet"):
-        await world.agent.jobs.begin_exec(AttemptRef(JobId("j"), 1), {}, [])  # type: ignore[attr-defined]
-    await world.scheduler.send(world.stop_order("j", grace_ms=100))
-    await world.said(f.JobReleased, "j")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a job another user")

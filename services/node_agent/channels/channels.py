@@ -249,7 +249,7 @@ class Channels:
                 raise Refused(
                     f"nothing listens on port {wish.port} of node {self.node_id}: {why}"
                 ) from error
-            if not await asyncio.to_thread(is_listened_on_by, self.jobs.processes(ref), wish.port):
+            if not await asyncio.to_thread(self._is_own, ref, wish.port):
                 raise Refused(
                     f"port {wish.port} of node {self.node_id} is not the job's: another process "
                     "listens there. Use a port on which the job listens"
@@ -260,6 +260,10 @@ class Channels:
             Input(os.dup(connection.fileno()), functools.partial(_shut, connection)),
             functools.partial(_leave, connection),
         )
+
+    def _is_own(self, ref: AttemptRef, port: int) -> bool:
+        """Return whether the job listens on a port. Blocks: it reads many small files."""
+        return is_listened_on_by(self.jobs.processes(ref), port)
 
 
 def _channel_to(process: Process, ours: Sequence[int], tty: bool) -> Channel:

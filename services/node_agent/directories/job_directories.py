@@ -48,7 +48,10 @@ from services.node_agent.directories.retention import Keep, Pruned
 from services.node_agent.directories.unpacking import FILES, Unpacking
 from services.node_agent.machine import processes
 from services.node_agent.machine.ports import is_free
+from services.node_agent.runtimes.exec_inside import request_of
+from services.node_agent.runtimes.runner import ENTRY, MOUNTS
 from services.node_agent.supervision import lost, output
+from services.node_agent.supervision.container_processes import in_container
 from services.node_agent.supervision.control_client import Exec, begin_exec
 from services.node_agent.supervision.launch_request import LaunchRequest
 from services.node_agent.supervision.supervised_job import Key
@@ -253,24 +256,22 @@ class JobDirectories:
     ) -> Exec:
         """Start a process in the job's environment (`supervisor/execs.py`).
 
-        Raises Refused for a job in a container: the process would run on the host as the agent's
-        user.
+        In a container the process is a child of the container's first process
+        (`runtimes/exec_inside.py`). Raises Refused.
         """
-        if records.read_summary(self._dir(ref)).get("note", {}).get("container"):
-            raise Refused(
-                "cannot run a command in this job: it runs in a container, where muster exec "
-                "does not work yet"
-            )
-        return await begin_exec(self._dir(ref), request, descriptors)
+        job_dir = self._dir(ref)
+        if records.read_summary(job_dir).get("note", {}).get("container"):
+            entry = f"{self.jobs_dir.parent}/{MOUNTS}/{key_of(ref)}{ENTRY}"
+            request, descriptors = request_of(entry, request, descriptors)
+        return await begin_exec(job_dir, request, descriptors)
 
     def processes(self, ref: AttemptRef) -> list[int]:
-        """Return the pids of all living processes of an attempt."""
-        identity = records.read_identity(self._dir(ref))
-        return (
-            processes.descendants(identity["pid"])
-            if identity is not None and lost.supervisor_is_living(identity)
-            else []
-        )
+        """Return the pids of all living processes of an attempt, and of its container. Blocks."""
+        job_dir = self._dir(ref)
+        identity = records.read_identity(job_dir)
+        if identity is None or not lost.supervisor_is_living(identity):
+            return []
+        return [*processes.descendants(identity["pid"]), *in_container(job_dir)]
 
     async def read_output(
         self, ref: AttemptRef, stream: str, offset: int, max_bytes: int

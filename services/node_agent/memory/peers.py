@@ -6,18 +6,16 @@ peer must also be a descendant of the attempt's supervisor, which adopts all orp
 a process of the attempt's container. Tests: tests/attack/test_memory_broker.py.
 """
 
-import re
 import socket
 import struct
-from pathlib import Path
 from typing import Final
 
 from services.node_agent.machine import processes
 from services.node_agent.memory.grants import Holder
+from services.node_agent.supervision.container_processes import is_in_container
 from services.node_agent.supervisor import records
 
 DEPTH_MAX: Final = 256
-CONTAINER_ID: Final = re.compile(r"[0-9a-f]{64}")
 _CREDENTIALS: Final = struct.Struct("3i")
 
 
@@ -39,7 +37,7 @@ def belongs(holder: Holder, job_dir: str) -> bool:
     if identity is None or not processes.is_living(*holder):
         return False
     wanted = Holder(identity["pid"], identity["start_ticks"])
-    found = _descends(holder, wanted) or _is_in_container(holder, job_dir)
+    found = _descends(holder, wanted) or is_in_container(holder.pid, job_dir)
     return found and processes.is_living(*holder)
 
 
@@ -60,18 +58,3 @@ def _descends(holder: Holder, wanted: Holder) -> bool:
         if above is not None and Holder(pid, above.start_ticks) == wanted:
             return True
     return False
-
-
-def _is_in_container(holder: Holder, job_dir: str) -> bool:
-    """Return whether a control group of the process is named after the attempt's container.
-
-    Only the engine can put a process there, and only the agent's user can write the id.
-    """
-    try:
-        name = Path(job_dir, records.CONTAINER).read_text()
-        groups = Path(f"/proc/{holder.pid}/cgroup").read_text().splitlines()
-    except OSError:
-        return False
-    if not CONTAINER_ID.fullmatch(name):
-        return False
-    return any(name in part for group in groups for part in group.split("/"))

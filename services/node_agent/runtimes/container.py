@@ -17,6 +17,8 @@ from services.node_agent.runtimes.faults import NoContainer
 
 INIT: Final = "/.muster-init"
 TETHER: Final = "/.muster-tether"
+# The socket at which the first process asks for commands beside the job (init.c).
+DOOR: Final = "/.muster-door"
 LABEL: Final = "muster.job_dir"
 # The image's name, for people: the container names the image by its id.
 IMAGE_LABEL: Final = "muster.image"

@@ -36,7 +36,7 @@ from services.node_agent.runtimes.engine import Engine, names, socket_of
 from services.node_agent.runtimes.faults import NoContainer
 from services.node_agent.runtimes.images import Credentials, Images, Wanted
 from services.node_agent.runtimes.own_folders import Lent, OwnFolders
-from services.node_agent.runtimes.runner import VARIABLE, unmount
+from services.node_agent.runtimes.runner import DOOR, MOUNTS, VARIABLE, unmount
 from services.node_agent.supervisor import records
 
 HERE: Final = Path(__file__).resolve().parent
@@ -46,7 +46,6 @@ CDI: Final = ("/etc/cdi", "/var/run/cdi")
 PREFIX: Final = "muster"
 # Digits of the hash in a container's name, which differs between agents that share an engine.
 NAME_DIGITS: Final = 8
-MOUNTS: Final = "mounts"
 GONE: Final = "gone"
 # While the engine does not answer, it is asked for orphaned containers again after this time.
 ORPHANS_AGAIN_S: Final = 30.0
@@ -319,7 +318,8 @@ class Containers:
             body["WorkingDir"] = inside or workdir
         if launch.used.daemon:
             body["HostConfig"]["IpcMode"] = "host"
-        body["HostConfig"]["Mounts"] = [*_mounts(job_dir, env, launch), *lent.mounts]
+        door = c.mounted(f"{self._mount(key)}{DOOR}", c.DOOR, True)
+        body["HostConfig"]["Mounts"] = [*_mounts(job_dir, env, launch), door, *lent.mounts]
         name = f"{PREFIX}-{key}-{sha256(job_dir.encode()).hexdigest()[:NAME_DIGITS]}"
         return c.Made(
             engine=engine.path,

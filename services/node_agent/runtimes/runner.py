@@ -25,23 +25,25 @@ FAILED: Final = 125
 FAILURE: Final = "container.err"
 # `supervisor.records.CONTAINER`.
 CONTAINER: Final = "container.id"
+# The folder of mount points beside the job directories, and sockets there, where only the agent's
+# user can go: the container has the first, commands of `muster exec` connect to the second.
+MOUNTS: Final = "mounts"
+DOOR: Final = ".door"
+ENTRY: Final = ".entry"
 READ_BYTES: Final = 65_536
 HEADER_BYTES: Final = 8
 HEAD_CHARS: Final = 200
+# Commands that wait to be taken by the container's first process.
+BACKLOG: Final = 32
 MS_BIND: Final = 4096
 MNT_DETACH: Final = 2
 NAMED: Final = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 STDERR_STREAM: Final = 2
 # Signals for this program itself; all others are passed to the job.
-OWN: Final = {
-    signal.SIGKILL,
-    signal.SIGSTOP,
-    signal.SIGCHLD,
-    signal.SIGPIPE,
-    signal.SIGTSTP,
-    signal.SIGTTIN,
-    signal.SIGTTOU,
-}
+STOPS: Final = {signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
+OWN: Final = {signal.SIGKILL, signal.SIGCHLD, signal.SIGPIPE, *STOPS}
+
+Pair = tuple[socket.socket, socket.socket]
 
 
 class Engine(http.client.HTTPConnection):
@@ -111,6 +113,30 @@ def tethered(path: str) -> int:
     os.mkfifo(path)
     os.chmod(path, 0o444)
     return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+def listening(path: str, mode: int) -> socket.socket:
+    """Listen at a path, which may be too long for a socket's address. Raises OSError."""
+    folder, _, name = path.rpartition("/")
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    made.bind(f"/proc/self/fd/{descriptor}/{name}")
+    os.close(descriptor)
+    os.chmod(path, mode)
+    made.listen(BACKLOG)
+    return made
+
+
+def give_entry(door: socket.socket, entry: socket.socket) -> None:
+    """Give the container's first process the socket at which commands connect (init.c).
+
+    It connects before it starts the job, so nothing of the job can take its place.
+    """
+    with door, entry, contextlib.suppress(OSError):
+        first, _ = door.accept()
+        with first:
+            socket.send_fds(first, [b"\0"], [entry.fileno()])
 
 
 def working_directory(path: str, ids: list[int], at: str) -> str:
@@ -191,7 +217,9 @@ def mounted_at(descriptor: int, at: str) -> str:
         os.makedirs(at, mode=0o700, exist_ok=True)
     else:
         os.close(os.open(at, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
-    _check(_libc().mount(f"/proc/self/fd/{descriptor}".encode(), at.encode(), None, MS_BIND, None))
+    source = f"/proc/self/fd/{descriptor}".encode()
+    if _libc().mount(source, at.encode(), None, MS_BIND, None) < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return at
 
 
@@ -207,22 +235,13 @@ def _libc() -> ctypes.CDLL:
     return ctypes.CDLL(None, use_errno=True)
 
 
-def _check(result: int) -> None:
-    if result < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
-
-
 def attached(path: str, name: str, stdin: bool) -> socket.socket:
     """Attach to the container's streams before its first byte. Raises OSError."""
     stream = socket.socket(socket.AF_UNIX)
     stream.connect(path)
     url = f"/containers/{name}/attach?stream=1&stdin={int(stdin)}&stdout=1&stderr=1"
-    stream.sendall(
-        (
-            f"POST {url} HTTP/1.1\r\nHost: engine\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n"
-        ).encode()
-    )
+    words = f"POST {url} HTTP/1.1\r\nHost: engine\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n"
+    stream.sendall(words.encode())
     head = b""
     while not head.endswith(b"\r\n\r\n"):
         byte = stream.recv(1)
@@ -310,13 +329,20 @@ def catch_signals() -> int:
     return reader
 
 
-def relay(streams: Streams, signals: int, path: str, name: str) -> None:
-    """Relay streams and signals until the container's output ends."""
+def relay(streams: Streams, signals: int, container: tuple[str, str], sockets: Pair) -> None:
+    """Relay streams and signals until the container's output ends.
+
+    `container` is the engine and the name. `sockets`: see `give_entry`.
+    """
+    door = sockets[0]
     while True:
-        ready, room, _ = select.select([*streams.sources, signals], streams.sinks, [])
+        doors = [door.fileno()] if door.fileno() >= 0 else []
+        ready, room, _ = select.select([*streams.sources, signals, *doors], streams.sinks, [])
+        if door.fileno() in ready:
+            give_entry(*sockets)
         if signals in ready:
             for number in os.read(signals, READ_BYTES):
-                pass_on(path, name, number)
+                pass_on(*container, number)
         if 0 in ready:
             streams.give()
         if room:
@@ -332,6 +358,8 @@ def main() -> None:
     places = [made["mount"], *(f"{made['mount']}.{place}" for place in range(len(made["mounts"])))]
     try:
         tether = tethered(made["tether"])
+        door = listening(f"{made['mount']}{DOOR}", 0o666)
+        entry = listening(f"{made['mount']}{ENTRY}", 0o600)
         mounts = body["HostConfig"]["Mounts"]
         if made["workdir"] and (
             found := working_directory(made["workdir"], made["ids"], made["mount"])
@@ -353,16 +381,12 @@ def main() -> None:
     for at in places:
         unmount(at)
     try:
-        relay(Streams(stream, made["stdin"]), signals, path, name)
+        relay(Streams(stream, made["stdin"]), signals, (path, name), (door, entry))
         code = ask(path, "POST", f"/containers/{name}/wait")["StatusCode"]
         if ask(path, "GET", f"/containers/{name}/json")["State"].get("OOMKilled"):
-            print(
-                (
-                    "muster: out of host memory: the kernel ended processes of it at "
-                    f"{body['HostConfig']['Memory'] >> 20} MiB"
-                ),
-                file=sys.stderr,
-            )
+            limit = f"{body['HostConfig']['Memory'] >> 20} MiB"
+            why = f"out of host memory: the kernel ended processes of it at {limit}"
+            print(f"muster: {why}", file=sys.stderr)
         with contextlib.suppress(OSError, http.client.HTTPException):
             ask(path, "DELETE", f"/containers/{name}?force=1&v=1")
     except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
