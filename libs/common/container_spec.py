@@ -5,6 +5,7 @@ checks the values (`intents/container_fields.py`); the agent decides what its no
 (`services/node_agent/runtimes/`).
 """
 
+import re
 from typing import Final
 
 import msgspec
@@ -27,6 +28,7 @@ DEFAULT_ALIAS: Final = "index.docker.io"
 # Where that registry has the images whose names have one part.
 OFFICIAL: Final = "library"
 REGISTRY_PREFIX: Final = "registry."
+_DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 class Mount(msgspec.Struct, frozen=True):
@@ -86,6 +88,17 @@ def repository_of(image: str) -> str:
     if registry in (DEFAULT_REGISTRY, DEFAULT_ALIAS):
         return f"{DEFAULT_REGISTRY}/{rest if '/' in rest else f'{OFFICIAL}/{rest}'}"
     return f"{registry}/{rest}"
+
+
+def is_digest(text: str) -> bool:
+    """Return whether a text is the digest of an image, as registries write it."""
+    return _DIGEST.fullmatch(text) is not None
+
+
+def pinned(image: str, digest: str) -> str:
+    """Return the name of the image of this digest in the repository of an image."""
+    path, slash, last = image.partition("@")[0].rpartition("/")
+    return f"{path}{slash}{last.partition(':')[0]}@{digest}"
 
 
 def registry_secret(host: str) -> str:

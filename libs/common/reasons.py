@@ -54,6 +54,8 @@ REFUSED: Final = "refused"
 GANG_HURT: Final = "gang_hurt"
 # A job that this one depends on did not end as required.
 DEPENDENCY_FAILED: Final = "dependency_failed"
+# Members of a gang began with different images of the same tag. Another attempt follows.
+IMAGES_DIFFER: Final = "images_differ"
 # The time of an allocation is over, or its user returned it.
 EXPIRED: Final = "expired"
 RELEASED: Final = "released"

@@ -9,9 +9,19 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from agent_world import World
-from containers_world import ENGINE, WHY_NOT, ended, files, on_engine, order, removed_image
+from containers_world import (
+    ENGINE,
+    WHY_NOT,
+    ended,
+    files,
+    made_image,
+    on_engine,
+    order,
+    removed_image,
+)
 from registry_world import Registry, registry
 
 from libs.common import facts as f
@@ -72,6 +82,33 @@ async def test_the_start_names_the_digest_of_the_registry(world: World, store: R
     pinned = store.named(f"team/x@{digest}")
     assert await outcome(world, "b", pinned) == (0, "ran\n")
     assert (await world.said(f.JobStarted, "b")).image == digest
+
+
+async def test_a_job_that_has_begun_keeps_the_image_when_its_tag_moves(
+    world: World, store: Registry
+) -> None:
+    name, first = store.named("team/x:1"), store.add("team/x:1", files())
+    assert await outcome(world, "a", name) == (0, "ran\n")
+    second = store.add("team/x:1", files(10))
+    removed_image(name)
+    removed_image(store.named(f"team/x@{first}"))
+    for job, pin, digest in (("b", first, first), ("c", "", second), ("d", first, first)):
+        made = order(world, job, "echo ran", image=name, container=PLAIN)
+        await world.place(msgspec.structs.replace(made, pin=pin))
+        assert (await world.said(f.JobFinished, job)).exit_code == 0
+        started = await world.said(f.JobStarted, job)
+        assert (started.image, started.image_in_registry) == (digest, True)
+
+
+async def test_a_pin_of_an_image_that_only_this_node_has_is_not_needed(world: World) -> None:
+    made_image("muster-pin:1")
+    try:
+        made = order(world, "a", "echo ran", image="muster-pin:1", container=PLAIN)
+        await world.place(msgspec.structs.replace(made, pin=f"sha256:{'a' * 64}"))
+        assert (await world.said(f.JobFinished, "a")).exit_code == 0
+        assert not (await world.said(f.JobStarted, "a")).image_in_registry
+    finally:
+        removed_image("muster-pin:1")
 
 
 async def test_credentials_serve_one_pull_and_no_other_tenant(

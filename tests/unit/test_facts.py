@@ -95,7 +95,7 @@ LEFT_AT_DEFAULT = (
     *("gpu.faulted.verdict", "gpu.faulted.source", "gpu.faulted.alone", "gpu.recovered.checks"),
     "job.placed.expires_ns",
     "node.lost.reason",
-    *("job.started.isolation", "job.started.image"),
+    *("job.started.isolation", "job.started.image", "job.started.image_in_registry"),
     "job.finished.exit_code",
     "job.finished.run_ms",
     "job.checkpointed.at_ns",

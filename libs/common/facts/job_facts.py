@@ -137,7 +137,8 @@ class JobStarted(Fact, frozen=True, tag="job.started"):
     `isolation` is how the member's fractions of devices are isolated: mps, cu_mask (AMD), or
     simulated (no isolation, although `mps` was requested). Empty: the job did not request any, or
     the fact is older than this field. `image` is the digest under which a registry has the
-    member's image, or the engine's id of an image that no registry has.
+    member's image (`image_in_registry`), or the engine's id of an image that no registry has.
+    `image_in_registry` is false in facts that are older than the field.
     """
 
     job_id: JobId
@@ -146,6 +147,7 @@ class JobStarted(Fact, frozen=True, tag="job.started"):
     pid: int = 0
     isolation: str = ""
     image: str = ""
+    image_in_registry: bool = False
 
 
 class JobFinished(Fact, frozen=True, tag="job.finished"):

@@ -10,10 +10,12 @@ from collections.abc import Collection
 from libs.common import facts as f
 from libs.common import reasons
 from libs.common.change import IGNORED, Change, Stamp
+from libs.common.container_spec import is_digest
 from libs.common.life import job_life
 from libs.common.model import JobId, NodeId, attempt_key
 from libs.common.state import ledger
 from libs.common.state.cluster import Cluster, Job, MemberView, known_to_agent
+from libs.common.state.job import Pin
 
 
 def started(cluster: Cluster, fact: f.JobStarted, stamp: Stamp) -> Change:
@@ -23,8 +25,18 @@ def started(cluster: Cluster, fact: f.JobStarted, stamp: Stamp) -> Change:
     if job is None:
         return IGNORED
     job.started_ns = max(job.started_ns, stamp.at_ns)
+    if fact.image_in_registry and is_digest(fact.image):
+        _pin(job, job.members[fact.node_id], fact.image)
     _follow_members(job)
     return Change((fact.job_id,))
+
+
+def _pin(job: Job, member: MemberView, image: str) -> None:
+    """Note a member's image; the one of the first attempt's lowest rank is the job's."""
+    member.image = image
+    pin = job.pin
+    if pin is None or (pin.attempt == job.attempt and member.rank < pin.rank):
+        job.pin = Pin(image, job.attempt, member.rank)
 
 
 def finished(cluster: Cluster, fact: f.JobFinished, stamp: Stamp) -> Change:

@@ -33,7 +33,8 @@ class Peer(msgspec.Struct, frozen=True):
 class StartOrder(msgspec.Struct, frozen=True, tag="start"):
     """An order to start a member. `seq` is the sequence of the commit that placed it.
 
-    `registry`: the tenant has credentials for the registry of the job's image.
+    `registry`: the tenant has credentials for the registry of the job's image. `pin` is the digest
+    of that image with which the job began; empty if it has not begun with one.
     """
 
     job_id: JobId
@@ -48,6 +49,7 @@ class StartOrder(msgspec.Struct, frozen=True, tag="start"):
     peers: tuple[Peer, ...]
     port: int
     registry: bool = False
+    pin: str = ""
 
 
 class StopOrder(msgspec.Struct, frozen=True, tag="stop"):

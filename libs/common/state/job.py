@@ -37,6 +37,20 @@ class MemberView(msgspec.Struct):
     # For a replica with a standby: how often one was promoted, and the port on which it serves.
     promotions: int = 0
     port: int = 0
+    # The digest of its image, if a registry has it.
+    image: str = ""
+
+
+class Pin(msgspec.Struct, frozen=True):
+    """The digest of a job's image, with which the member of this attempt and rank began.
+
+    Later attempts use the same. Of the members of the attempt the lowest rank counts, so the order
+    of their facts does not matter.
+    """
+
+    digest: str
+    attempt: int
+    rank: int
 
 
 class Cancel(msgspec.Struct, frozen=True, order=True):
@@ -112,6 +126,7 @@ class Job(msgspec.Struct):
     # For a replica: what each "tenant user key" used of its attempts, in hundredths of a GPU times
     # milliseconds, until they are charged.
     used: dict[int, dict[str, int]] = {}
+    pin: Pin | None = None
 
     @property
     def ref(self) -> AttemptRef:
@@ -133,6 +148,19 @@ class Job(msgspec.Struct):
         if self.elements is None or self.spec.array is None or not self.spec.array.at_once:
             return True
         return len(self.elements.alive) < self.spec.array.at_once
+
+
+def has_mixed_images(job: Job) -> bool:
+    """Return whether members began with other digests of the image than the one that counts.
+
+    That can happen only in the attempt in which the tag is resolved. Later ones are told the
+    digest.
+    """
+    return (
+        job.pin is not None
+        and job.pin.attempt == job.attempt
+        and any(member.image not in ("", job.pin.digest) for member in job.members.values())
+    )
 
 
 def was_on(job: Job, node_id: NodeId) -> bool:

@@ -343,7 +343,8 @@ def _attempt_changed(attempt: Attempt, seen: o.AttemptObservation, now_ns: int) 
                 attempt.phase, attempt.refusal = REFUSED, seen.reason
         case o.ProcessStarted():
             attempt.executed, attempt.pid, attempt.began_ns = True, seen.pid, seen.began_ns
-            attempt.isolation, attempt.image = seen.isolation, seen.image
+            attempt.isolation = seen.isolation
+            attempt.image, attempt.image_in_registry = seen.image, seen.in_registry
         case o.ProcessExited():
             if attempt.exit is None:
                 attempt.phase, attempt.exit, attempt.exited_ns = EXITED, seen.exit, now_ns

@@ -56,6 +56,7 @@ class Attempt(msgspec.Struct, kw_only=True):
     began_ns: int = 0
     isolation: str = ""
     image: str = ""
+    image_in_registry: bool = False
     exit: o.Exit | None = None
     exited_ns: int = 0
     checking: bool = False

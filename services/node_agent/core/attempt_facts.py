@@ -185,6 +185,7 @@ def _started(attempt: Attempt, node_id: NodeId) -> f.JobStarted:
         pid=attempt.pid,
         isolation=attempt.isolation,
         image=attempt.image,
+        image_in_registry=attempt.image_in_registry,
     )
 
 

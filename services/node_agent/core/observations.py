@@ -97,7 +97,7 @@ class LaunchFailed(msgspec.Struct, frozen=True):
 
 class ProcessStarted(msgspec.Struct, frozen=True):
     """The command was executed, at `began_ns` of the boot clock. `isolation`: see
-    `core.used.Used`. `image` is the digest of its image.
+    `core.used.Used`. `image` is the digest of its image; `in_registry`: a registry has it.
     """
 
     key: str
@@ -105,6 +105,7 @@ class ProcessStarted(msgspec.Struct, frozen=True):
     began_ns: int = 0
     isolation: str = ""
     image: str = ""
+    in_registry: bool = False
 
 
 class ProcessExited(msgspec.Struct, frozen=True):

@@ -98,9 +98,9 @@ class JobDirectories:
         self.keep = keep
         self.kept = KeptDirectories(self.jobs_dir)
         self.guard: asyncio.TimerHandle | None = None
-        # How attempts that are about to start share their devices, and the digests of their images.
-        # Their markers record it later.
-        self.ways: dict[str, tuple[str, str]] = {}
+        # How attempts that are about to start share their devices, the digests of their images, and
+        # whether a registry has these. Their markers record it later.
+        self.ways: dict[str, tuple[str, str, bool]] = {}
 
     async def start(self, on_event: OnEvent) -> Sequence[Adopted]:
         self.on_event = on_event
@@ -166,7 +166,7 @@ class JobDirectories:
         try:
             if launch.account is not None:
                 await asyncio.to_thread(give, self.jobs_dir, job_dir, launch.account)
-            self.ways[key_of(launch.ref)] = launch.used.way, launch.image
+            self.ways[key_of(launch.ref)] = launch.used.way, launch.image, launch.in_registry
             await self.supervisors.launch(request)
         except AlreadyStarted:
             self.ways.pop(key_of(launch.ref), None)
@@ -347,8 +347,16 @@ class JobDirectories:
         if event == "started":
             began_ns = processes.boot_ns_of(record["job_start_ticks"])
             job_dir = self.supervisors.job_dir(key)
-            way, image = known or (used_from(job_dir).way, image_from(job_dir))
-            self.on_event(ProcessStarted(name, record["job_pid"], began_ns, way, image))
+            way, image, in_registry = known or (used_from(job_dir).way, *image_from(job_dir))
+            seen = ProcessStarted(
+                key=name,
+                pid=record["job_pid"],
+                began_ns=began_ns,
+                isolation=way,
+                image=image,
+                in_registry=in_registry,
+            )
+            self.on_event(seen)
         else:
             self.on_event(ProcessExited(name, exit_of(record)))
 

@@ -34,6 +34,7 @@ def note_of(launch: Launch) -> dict[str, Any]:
         "used": msgspec.to_builtins(launch.used),
         "container": launch.container,
         "image": launch.image,
+        "in_registry": launch.in_registry,
         "tenant": launch.tenant,
     }
 
@@ -88,9 +89,13 @@ def adopted_from(job_dir: str, ref: AttemptRef) -> Adopted:
     )
 
 
-def image_from(job_dir: str) -> str:
-    """Return the digest of the attempt's image, as its marker says; empty without one."""
-    return str(records.read_summary(job_dir).get("note", {}).get("image", ""))
+def image_from(job_dir: str) -> tuple[str, bool]:
+    """Return the digest of the attempt's image and whether a registry has it, as its marker says.
+
+    The digest is empty without an image.
+    """
+    note = records.read_summary(job_dir).get("note", {})
+    return str(note.get("image", "")), bool(note.get("in_registry", False))
 
 
 def used_from(job_dir: str) -> Used:

@@ -39,8 +39,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """One attempt to start.
 
     For a `container` the supervisor starts its runner as the agent's own user; `image` is the
-    digest of its image. `env` is the whole
-    environment. The marker notes the devices, limits, probe, shares and tenant for the next agent
+    digest of its image; `in_registry`: a registry has it. `env` is the whole environment. The
+    marker notes the devices, limits, probe, shares and tenant for the next agent
     (`marker_notes.py`).
     """
 
@@ -63,6 +63,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     used: Used = Used()
     container: bool = False
     image: str = ""
+    in_registry: bool = False
     hang_timeout_s: int = 0
     parts: dict[GpuId, int] = {}
     tenant: str = ""

@@ -177,7 +177,7 @@ class Containers:
         try:
             places = self._places(order.spec)
             image = await self.images.ready(
-                engine, Wanted(order.spec.image, key, order.tenant, credentials, wanted)
+                engine, Wanted(order.spec.image, key, order.tenant, credentials, wanted, order.pin)
             )
             lent = await self._lend(engine, key, order, launch.env)
             host = await asyncio.to_thread(self._host, held, nodes)
@@ -197,6 +197,7 @@ class Containers:
             limits={},
             container=True,
             image=image.digest,
+            in_registry=not image.is_local,
         )
 
     def _places(self, spec: JobSpec) -> list[dict[str, Any]]:

@@ -11,13 +11,13 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from libs.common.container_spec import repository_of
+from libs.common.container_spec import is_digest, pinned, repository_of
 from libs.common.errors import Unavailable
 from libs.common.messages.pull_messages import PullReport
 from libs.common.subjects import ask_node
@@ -46,7 +46,7 @@ class Wanted:
     """An attempt's wish for an image.
 
     `key` names the attempt. `credentials` asks for the tenant's for the image's registry.
-    `is_wanted` turns false when the attempt is to end.
+    `is_wanted` turns false when the attempt is to end. `pin`: see StartOrder.
     """
 
     name: str
@@ -54,6 +54,7 @@ class Wanted:
     tenant: str
     credentials: Credentials
     is_wanted: Callable[[], bool]
+    pin: str = ""
 
 
 class Pulled(msgspec.Struct):
@@ -89,7 +90,7 @@ class Images:
         Raises NoImage, Unavailable, OSError, or Refused if the attempt is not wanted any more.
         """
         await self._load()
-        found = await self._held(engine, wanted)
+        found = await self._held(engine, await _pinned(engine, wanted))
         if (known := self._known.get(found.id)) is not None:
             known.used_ns = time.time_ns()
             self._bound(engine)
@@ -269,3 +270,18 @@ class Images:
                 found = {}
                 await self.private.begin(ALL)
             self.pulled = found
+
+
+async def _pinned(engine: Engine, wanted: Wanted) -> Wanted:
+    """Return the wish with the image's name by digest, for a job that has begun with one.
+
+    An image of that name which no registry has is used as it is. Raises as `while_wanted`.
+    """
+    if not is_digest(wanted.pin) or "@" in wanted.name:
+        return wanted
+    name = pinned(wanted.name, wanted.pin)
+    if await while_wanted(engine.image(name), wanted.is_wanted) is None:
+        tagged = await while_wanted(engine.image(wanted.name), wanted.is_wanted)
+        if tagged is not None and tagged.is_local:
+            return wanted
+    return replace(wanted, name=name)

@@ -39,9 +39,12 @@ def settled(job: Job, wall_ns: int) -> JobClosed | JobRequeued:
     members = sorted(job.members.values(), key=lambda member: member.rank)
     reason = _reason(job, members)
     code = _exit_code(members)
-    if job.stop_reason == reasons.REQUEUED and job.cancel is None and _tries(job) < ATTEMPTS_MAX:
+    is_asked = job.stop_reason == reasons.REQUEUED or (
+        job.stop_reason == reasons.IMAGES_DIFFER and job.spec.requeue
+    )
+    if is_asked and job.cancel is None and _tries(job) < ATTEMPTS_MAX:
         return JobRequeued(
-            job_id=job.job_id, attempt=job.attempt, reason=reasons.REQUEUED, counted=False
+            job_id=job.job_id, attempt=job.attempt, reason=job.stop_reason, counted=False
         )
     if job.spec.allocation is not None and job.stop_reason in GIVEN_BACK:
         ended = GIVEN_BACK[job.stop_reason]

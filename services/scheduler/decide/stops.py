@@ -14,6 +14,7 @@ from libs.common.facts import (
 )
 from libs.common.model import JobId
 from libs.common.state.cluster import Job, is_draining
+from libs.common.state.job import has_mixed_images
 from services.scheduler.decide.arrays import array_ended
 from services.scheduler.decide.attempts import may_try_again, settled
 from services.scheduler.decide.choices import reserve_devices
@@ -46,7 +47,8 @@ def stop(state: State) -> Sequence[AnyFact]:
     """Order the stop of a job that was cancelled, requeued, or has saved its work after a
     preemption.
 
-    A gang of which one member failed is stopped as a whole.
+    A gang of which one member failed is stopped as a whole, and so is one whose members began with
+    different images.
     """
     job = state.first(STOP)
     if job is None:
@@ -56,7 +58,8 @@ def stop(state: State) -> Sequence[AnyFact]:
     if is_saving(job) and has_saved(job):
         return (stop_order(job, job.stop_reason, 15, job.spec.grace_s),)
     if not is_hurt(job):
-        return (stop_order(job, reasons.REQUEUED, 15, job.spec.grace_s),)
+        reason = reasons.IMAGES_DIFFER if has_mixed_images(job) else reasons.REQUEUED
+        return (stop_order(job, reason, 15, job.spec.grace_s),)
     return (stop_order(job, reasons.GANG_HURT, 15, job.spec.grace_s), *_heal(state, job))
 
 

@@ -321,4 +321,5 @@ def _start(
         peers=peers,
         port=port,
         registry=bool(login) and secret_key(job.tenant, login) in cluster.secrets,
+        pin=job.pin.digest if job.pin is not None else "",
     )

@@ -9,6 +9,7 @@ from typing import Final
 from libs.common.life import job_life
 from libs.common.model import JobId
 from libs.common.state.cluster import Job, all_over, is_draining
+from libs.common.state.job import has_mixed_images
 from libs.common.state.ordering import SECOND_NS
 from services.scheduler.preemption.preemptible import has_saved, is_saving
 
@@ -81,7 +82,8 @@ def _waiting_bucket(job: Job, wall_ns: int) -> str:
 
 def wants_stop(job: Job, wall_ns: int) -> bool:
     """Return whether an attempt must be stopped: by a cancel or a requeue that was not ordered yet,
-    because its work is saved, or because a gang member failed.
+    because its work is saved, because a gang member failed, or because members have different
+    images.
 
     A retired replica finishes its answers first.
     """
@@ -91,7 +93,9 @@ def wants_stop(job: Job, wall_ns: int) -> bool:
         return True
     if wants_cancel(job):
         return True
-    return not job.stop_reason and (is_hurt(job) or job.order.requeue == job.attempt)
+    return not job.stop_reason and (
+        is_hurt(job) or job.order.requeue == job.attempt or has_mixed_images(job)
+    )
 
 
 def wants_cancel(job: Job) -> bool:
