@@ -29,6 +29,7 @@ from containers_world import (  # noqa: F401
 )
 
 from libs.common import facts as f
+from libs.common.container_spec import ContainerSpec
 from services.node_agent.directories.job_directories import LEASE
 from services.node_agent.health import returning
 from services.node_agent.runtimes import container, runner
@@ -151,6 +152,18 @@ async def test_its_working_directory_is_the_host_s_where_the_host_has_it(
     assert stdout == f"{work}\n" and (work / "made").exists()
     _, stdout, _ = await ended(world, "k", "pwd", workdir="/tmp/only/in/the/image")
     assert stdout == "/tmp/only/in/the/image\n"
+
+
+async def test_a_job_says_in_its_container_that_its_work_is_saved(world: World) -> None:
+    script = 'touch "$MUSTER_CHECKPOINT_FILE"; echo ready; while true; do sleep 0.05; done'
+    await world.place(order(world, "j", script, container=ContainerSpec(user="1234:1234")))
+    saved = await world.said(f.JobCheckpointed, "j")
+    assert saved.job_id == "j"
+    scratch = world.state_dir / "scratch" / "j.1"
+    assert scratch.is_dir()
+    await world.scheduler.send(world.stop_order("j", grace_ms=100))
+    await world.said(f.JobReleased, "j")
+    assert not scratch.exists()
 
 
 async def test_bounds_are_the_container_s(world: World) -> None:

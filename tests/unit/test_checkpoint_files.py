@@ -14,7 +14,8 @@ from libs.common.model import AttemptRef
 from services.node_agent.core import state as s
 from services.node_agent.core.attempt import SIGTERM
 from services.node_agent.core.observations import Adopted
-from services.node_agent.directories.job_directories import CHECKPOINT, JobDirectories
+from services.node_agent.directories.job_directories import JobDirectories
+from services.node_agent.directories.protocol import CHECKPOINT
 from services.node_agent.jobs.checkpoints import watch
 from tests.given_node import INCARNATION, NODE, ref
 from tests.sim.loop import run

@@ -43,12 +43,21 @@ from services.node_agent.directories.marker_notes import (
     note_of,
     used_from,
 )
-from services.node_agent.directories.protocol import AlreadyStarted, Launch, OnEvent, Piece, Taken
+from services.node_agent.directories.protocol import (
+    CHECKPOINT,
+    CHECKPOINT_VARIABLE,
+    AlreadyStarted,
+    Launch,
+    OnEvent,
+    Piece,
+    Taken,
+)
 from services.node_agent.directories.retention import Keep, Pruned
 from services.node_agent.directories.unpacking import FILES, Unpacking
 from services.node_agent.machine import processes
 from services.node_agent.machine.ports import is_free
 from services.node_agent.runtimes.exec_inside import request_of
+from services.node_agent.runtimes.own_folders import SAVED, SCRATCH
 from services.node_agent.runtimes.runner import ENTRY, MOUNTS
 from services.node_agent.supervision import lost, output
 from services.node_agent.supervision.container_processes import in_container
@@ -63,9 +72,6 @@ from services.node_agent.supervisor import records
 from services.node_agent.supervisor.lease import Lease, boottime_ns
 
 LEASE: Final = "lease"
-# The job touches this file when its work is saved.
-CHECKPOINT: Final = "checkpoint"
-CHECKPOINT_VARIABLE: Final = "MUSTER_CHECKPOINT_FILE"
 DEVICE_SECONDS_BYTES: Final = 32
 # Supervisors end their jobs 0.5 s before the lease ends. This long before the end the agent kills
 # supervisors that are stopped or stuck.
@@ -202,8 +208,9 @@ class JobDirectories:
         The change time counts, because a job can set the file's other times. A link counts by its
         own change time: the agent never follows it.
         """
-        own = f"{self._dir(ref)}/{OWN}"
-        path = f"{own if os.path.isdir(own) else self._dir(ref)}/{CHECKPOINT}"
+        job_dir, state_dir = self._dir(ref), self.jobs_dir.parent
+        folders = (f"{state_dir}/{SCRATCH}/{key_of(ref)}/{SAVED}", f"{job_dir}/{OWN}")
+        path = f"{next(filter(os.path.isdir, folders), job_dir)}/{CHECKPOINT}"
         try:
             return min(os.lstat(path).st_ctime_ns, time.time_ns())
         except OSError:

@@ -7,7 +7,7 @@ simulation's. `Memory` keeps the incarnation, the directory's name and small fil
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -28,6 +28,10 @@ from services.node_agent.supervision.launch_request import AlreadyStarted as Alr
 # Called on the event loop with ProcessStarted or ProcessExited, each at most once per attempt and
 # process, in that order.
 OnEvent = Callable[[Observation], None]
+
+# The job touches this file when its work is saved; the variable names it.
+CHECKPOINT: Final = "checkpoint"
+CHECKPOINT_VARIABLE: Final = "MUSTER_CHECKPOINT_FILE"
 
 
 # Probe a replica at (address, port, path) within so many seconds (0: the node's setting), with its

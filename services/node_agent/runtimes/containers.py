@@ -20,13 +20,14 @@ from weakref import WeakValueDictionary
 import msgspec
 from msgspec.structs import replace
 
+from libs.common.container_spec import ContainerSpec
 from libs.common.devices.means import CONTAINERS, lost
 from libs.common.errors import Refused, Unavailable
 from libs.common.messages import StartOrder
 from libs.common.model import IMAGES, Gpu, GpuId, JobSpec
 from services.node_agent.core.inherited import INHERITED
 from services.node_agent.core.state import key_of
-from services.node_agent.directories.protocol import Launch
+from services.node_agent.directories.protocol import CHECKPOINT, CHECKPOINT_VARIABLE, Launch
 from services.node_agent.drivers import DeviceNodes
 from services.node_agent.machine import cgroups
 from services.node_agent.memory.pools import socket_folder
@@ -35,7 +36,7 @@ from services.node_agent.runtimes.allowed import NOTHING, Allowed, Range, place_
 from services.node_agent.runtimes.engine import Engine, names, socket_of
 from services.node_agent.runtimes.faults import NoContainer
 from services.node_agent.runtimes.images import Credentials, Images, Wanted
-from services.node_agent.runtimes.own_folders import Lent, OwnFolders
+from services.node_agent.runtimes.own_folders import SAVED_AT, Lent, OwnFolders
 from services.node_agent.runtimes.runner import DOOR, MOUNTS, VARIABLE, unmount
 from services.node_agent.supervisor import records
 
@@ -219,9 +220,7 @@ class Containers:
         self, engine: Engine, key: str, order: StartOrder, env: Mapping[str, str]
     ) -> Lent:
         """Return the agent's own folders for a container."""
-        wish = order.spec.container
-        if wish is None:
-            return Lent([], {}, [])
+        wish = order.spec.container or ContainerSpec()
         self.caches[key] = self.folders.caches(order.tenant, wish)
         lock = self.lending.get(order.tenant) or asyncio.Lock()
         self.lending[order.tenant] = lock  # kept as long as a start uses it
@@ -298,7 +297,8 @@ class Containers:
         """Return the input of the runner. Raises NoContainer."""
         spec, key = order.spec, key_of(launch.ref)
         job_dir = f"{self.jobs_dir}/{key}"
-        env = _environment(launch, spec) | lent.env
+        saved = {CHECKPOINT_VARIABLE: f"{SAVED_AT}/{CHECKPOINT}"}
+        env = _environment(launch, spec) | lent.env | saved
         ids = launch.account.ids if launch.account is not None else []
         workdir = launch.workdir if spec.workdir or spec.upload else ""
         body = c.body_of(

@@ -18,6 +18,9 @@ from libs.common.safety.folder_walk import remove_tree, size_of
 from services.node_agent.runtimes.container import mounted
 
 SCRATCH: Final = "scratch"
+# The scratch directory in which a job touches its checkpoint file, and where the container has it.
+SAVED: Final = "saved"
+SAVED_AT: Final = "/.muster-saved"
 CACHES: Final = "caches"
 CLOSED: Final = 0o700
 OPEN: Final = 0o1777
@@ -55,6 +58,7 @@ class OwnFolders:
             for number, scratch in enumerate(wish.scratch)
             if not scratch.memory
         ]
+        mounts.append(mounted(self._made(SCRATCH, key, SAVED), SAVED_AT))
         caches = self.caches(tenant, wish)
         if caches:
             self._bound(tenant, caches, used)
