@@ -34,6 +34,7 @@ PURE: Final = (
     "services/node_agent/core/keeping.py",
     "services/node_agent/resident/avoided.py",
     "services/node_agent/resident/fingerprint.py",
+    "libs/common/state/image_nodes.py",
     "libs/common/state/inventory.py",
     "libs/common/state/job.py",
     "libs/common/state/node.py",

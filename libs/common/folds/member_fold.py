@@ -13,7 +13,7 @@ from libs.common.change import IGNORED, Change, Stamp
 from libs.common.container_spec import is_digest
 from libs.common.life import job_life
 from libs.common.model import JobId, NodeId, attempt_key
-from libs.common.state import ledger
+from libs.common.state import image_nodes, ledger
 from libs.common.state.cluster import Cluster, Job, MemberView, known_to_agent
 from libs.common.state.job import Pin
 
@@ -25,6 +25,8 @@ def started(cluster: Cluster, fact: f.JobStarted, stamp: Stamp) -> Change:
     if job is None:
         return IGNORED
     job.started_ns = max(job.started_ns, stamp.at_ns)
+    if job.spec.image:
+        image_nodes.note(cluster.image_nodes, job.spec.image, fact.node_id)
     if fact.image_in_registry and is_digest(fact.image):
         _pin(job, job.members[fact.node_id], fact.image)
     _follow_members(job)

@@ -21,6 +21,7 @@ from libs.common.state.fabric import Fabric
 from libs.common.state.identity import Key as Key
 from libs.common.state.identity import Membership as Membership
 from libs.common.state.identity import Secret as Secret
+from libs.common.state.image_nodes import ImageNodes
 from libs.common.state.job import Cancel as Cancel
 from libs.common.state.job import Elements as Elements
 from libs.common.state.job import Job as Job
@@ -156,6 +157,7 @@ class Cluster(msgspec.Struct):
     # The last live singleton by `tenant/user/name`.
     singletons: dict[str, JobId] = {}
     fabric: Fabric = msgspec.field(default_factory=Fabric)
+    image_nodes: ImageNodes = {}
     # The hour since 1970 up to which use has decayed.
     use_hour: int = 0
     writers: dict[str, WriterMark] = {}

@@ -6,7 +6,7 @@ count. Nodes are in the order of their first registration, which is the same for
 log.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from libs.common.devices import mig
@@ -150,6 +150,10 @@ class Capacity:
     def everywhere(self) -> int:
         """The bits of all nodes."""
         return (1 << len(self.nodes)) - 1
+
+    def bits_of(self, node_ids: Iterable[NodeId]) -> int:
+        """Return these nodes as bits, without those that are not known."""
+        return sum(1 << self.index[node_id] for node_id in node_ids if node_id in self.index)
 
     def touch(self, node_ids: Collection[NodeId]) -> None:
         """Note that jobs on these nodes changed, although what is free did not."""

@@ -27,20 +27,24 @@ def choose(
 
 
 def choose_for(
-    capacity: Capacity, request: ResourceRequest, sharing_domain: str, excluded_nodes: int = 0
+    capacity: Capacity,
+    request: ResourceRequest,
+    sharing_domain: str,
+    excluded_nodes: int = 0,
+    preferred: int = 0,
 ) -> Choice:
     """Return `request.nodes` nodes with their devices, in rank order; NO_PLACEMENT if they are not
     all free.
 
     A partly held device serves only its own sharing domain (`sharing_domains.py`). `excluded_nodes`
-    are nodes that the job must not use, as bits.
+    are nodes that the job must not use, as bits. `preferred` ones come first among equals.
     """
     ranking = capacity.ranking(request, sharing_domain)
     if request.nodes > 1:
-        chosen = gang.members(ranking, request, capacity.near, excluded_nodes)
+        chosen = gang.members(ranking, request, capacity.near, excluded_nodes, preferred)
         return [_member(capacity, ranking, index, request) for index in chosen] or NO_PLACEMENT
     after = capacity.placed_last if capacity.strategy_of(request) == ROUND_ROBIN else -1
-    for index in ranking.in_order(after):
+    for index in ranking.in_order(after, preferred):
         place = capacity.places[index]
         if place is not None and not excluded_nodes >> index & 1 and host_serves(place, request):
             return [_member(capacity, ranking, index, request)]

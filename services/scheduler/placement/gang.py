@@ -32,10 +32,16 @@ class Neighbours(NamedTuple):
 
 
 def members(
-    ranking: Ranking, request: ResourceRequest, near: Neighbours, excluded_nodes: int = 0
+    ranking: Ranking,
+    request: ResourceRequest,
+    near: Neighbours,
+    excluded_nodes: int = 0,
+    preferred: int = 0,
 ) -> list[int]:
     """Return `request.nodes` nodes in rank order without `excluded_nodes`; NO_NODES if there are
     too few that may be together.
+
+    Among equal nodes of a neighbourhood the `preferred` ones (bits) are taken first.
     """
     kinds = [
         kind
@@ -44,7 +50,8 @@ def members(
     ]
     for kind in sorted(kinds, key=_size):
         for group in _groups(kind, request, near):
-            return in_ranks(_best(ranking, group, request.nodes, near), near)
+            chosen = _best(ranking, group, request.nodes, near, preferred)
+            return in_ranks(chosen, near)
     return NO_NODES
 
 
@@ -105,35 +112,36 @@ def _size(bits: int) -> tuple[int, int]:
     return bits.bit_count(), bits & -bits
 
 
-def _best(ranking: Ranking, group: int, count: int, near: Neighbours) -> list[int]:
+def _best(ranking: Ranking, group: int, count: int, near: Neighbours, preferred: int) -> list[int]:
     """Take the nodes from as few racks as possible: the fullest first, the rest from the smallest
     that serves.
     """
     home = near.rack.get(near.rack_of[(group & -group).bit_length() - 1], 0)
     if "rack" in ranking.request.ignored or not group & ~home:
-        return _top(ranking, group, count)
+        return _top(ranking, group, count, preferred)
     chosen: list[int] = []
     while left := count - len(chosen):
         racks = [here for bits in near.rack.values() if (here := group & bits)]
         alone = group & ~sum(racks)
         racks += [1 << index for index in indexes(alone)] if not racks else []
         enough = [rack for rack in racks if rack.bit_count() >= left]
-        rack = (
-            min(enough, key=_size)
-            if enough
-            else max(racks, key=lambda bits: (bits.bit_count(), -(bits & -bits)))
-        )
-        chosen += _top(ranking, rack, min(left, rack.bit_count()))
+        fewest = min(map(int.bit_count, enough), default=0)
+        most = fewest or max(map(int.bit_count, racks))
+        suited = [rack for rack in racks if rack.bit_count() == most]
+        rack = min(suited, key=lambda bits: (-(bits & preferred).bit_count(), bits & -bits))
+        chosen += _top(ranking, rack, min(left, rack.bit_count()), preferred)
         group &= ~rack
     return chosen
 
 
-def _top(ranking: Ranking, group: int, count: int) -> list[int]:
+def _top(ranking: Ranking, group: int, count: int, preferred: int) -> list[int]:
     """Return the best of these nodes by the strategy's score."""
+    parts = (group & preferred, group & ~preferred) if preferred else (group,)
     best_first = (
         index
         for level in sorted(ranking.levels, reverse=True)
-        for index in indexes(ranking.levels[level] & group)
+        for part in parts
+        for index in indexes(ranking.levels[level] & part)
     )
     return list(islice(best_first, count))
 

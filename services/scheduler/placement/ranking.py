@@ -73,13 +73,16 @@ class Ranking:
                 self.members |= 1 << index
                 self.levels[found[0]] = self.levels.get(found[0], 0) | 1 << index
 
-    def in_order(self, after: int = -1) -> Iterator[int]:
-        """Yield the nodes, best first; among equals those behind `after` come before the others."""
+    def in_order(self, after: int = -1, preferred: int = 0) -> Iterator[int]:
+        """Yield the nodes, best first.
+
+        Among equals the `preferred` ones (bits) come first, then those behind `after`.
+        """
         if not self.levels:
             return
-        yield from _from(self.levels[max(self.levels)], after)
+        yield from _from(self.levels[max(self.levels)], after, preferred)
         for level in sorted(self.levels, reverse=True)[1:]:
-            yield from _from(self.levels[level], after)
+            yield from _from(self.levels[level], after, preferred)
 
     def _drop(self, level: int, index: int) -> None:
         del self.best[index]
@@ -119,8 +122,9 @@ class Ranking:
         return found if found is not None and (self._plain or place.admits(request)) else None
 
 
-def _from(nodes: int, after: int) -> Iterator[int]:
-    """Yield the bits after this one, then the others."""
-    behind = nodes >> (after + 1) << (after + 1)
-    yield from indexes(behind)
-    yield from indexes(nodes ^ behind)
+def _from(nodes: int, after: int, preferred: int) -> Iterator[int]:
+    """Yield the preferred bits, and then the others; of both first those after this one."""
+    for part in (nodes & preferred, nodes & ~preferred) if preferred else (nodes,):
+        behind = part >> (after + 1) << (after + 1)
+        yield from indexes(behind)
+        yield from indexes(part ^ behind)

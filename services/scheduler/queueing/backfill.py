@@ -103,7 +103,8 @@ class BackfillPass:
             sharing_domain_of(state.cluster, job.tenant),
             closed_to(state, job) | crowded,
         )
-        choice = choose_for(state.capacity, request, sharing_domain, excluded_nodes)
+        preferred = state.capacity.bits_of(state.cluster.image_nodes.get(job.spec.image, ()))
+        choice = choose_for(state.capacity, request, sharing_domain, excluded_nodes, preferred)
         reservation = self.reservation(state)
         if (
             reservation is None
@@ -111,9 +112,8 @@ class BackfillPass:
             or ends_in_time(job, reservation, state.wall_ns)
         ):
             return choice
-        choice = choose_for(
-            state.capacity, request, sharing_domain, excluded_nodes | reservation.nodes
-        )
+        excluded_nodes |= reservation.nodes
+        choice = choose_for(state.capacity, request, sharing_domain, excluded_nodes, preferred)
         return choice if leaves_tenant_room(state, reservation, job, choice) else NO_PLACEMENT
 
     def reservation(self, state: State) -> HeadReservation | None:
