@@ -57,8 +57,11 @@ class RequestFields(msgspec.Struct):
     @property
     def longest(self) -> int | None:
         """The largest limit of the answer's tokens that the request sets; None without one."""
-        limits = (self.max_tokens, self.max_completion_tokens, self.max_output_tokens)
-        return max((limit for limit in limits if limit is not None), default=None)
+        found = self.max_tokens
+        for limit in (self.max_completion_tokens, self.max_output_tokens):
+            if limit is not None and (found is None or limit > found):
+                found = limit
+        return found
 
     def text(self, path: str) -> bytes:
         """Return the JSON text of the prompt, in the order in which model servers read it.

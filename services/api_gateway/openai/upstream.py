@@ -109,8 +109,9 @@ class Upstream:
 def headers_for(request_id: str, given: Mapping[bytes, bytes]) -> CIMultiDict[str]:
     """Return the headers of a request to a replica."""
     headers = CIMultiDict({"content-type": "application/json", "x-request-id": request_id})
-    for name in FORWARDED.keys() & given.keys():
-        headers[FORWARDED[name]] = given[name].decode("latin-1")
+    for name, forwarded in FORWARDED.items():
+        if name in given:
+            headers[forwarded] = given[name].decode("latin-1")
     return headers
 
 
