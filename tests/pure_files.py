@@ -84,6 +84,7 @@ PURE: Final = (
     "services/api_gateway/openai/open_requests.py",
     "services/api_gateway/openai/purse.py",
     "services/api_gateway/access/room.py",
+    "services/api_gateway/access/open_share.py",
     "services/api_gateway/serving/*.py",
     "services/audit/chain/alignment.py",
     "services/audit/chain/gaps.py",

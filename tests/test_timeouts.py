@@ -116,7 +116,7 @@ STAY: Final[dict[str, str]] = {
         limited.RETRY_S limited.SILENT_NS serving.adapters.FAILED_NS
         log_jetstream.CREATE_AGAIN_S feed_nats.GAP_PAUSE_S feed_nats.UNSUBSCRIBE_S
         core.decide.ASK_EVERY_NS
-        core.decide.CHECK_AGAIN_NS notary.AGAIN_S notary.LOOK_S openai.app.BUSY_S past.ALONE_S
+        core.decide.CHECK_AGAIN_NS notary.AGAIN_S notary.LOOK_S open_share.BUSY_S past.ALONE_S
         openai.adapters.RETRY_S
         peers.BURST_PAUSE_S
         peers.LOOK_MAX_S peers.ROSTER_EVERY_NS placed.LOOK_S publisher.AGAIN_S publisher.RETRY_S

@@ -30,6 +30,8 @@ from libs.common.transport.uploads_nats import NatsUploads
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.app import create_app
 from services.api_gateway.http.connection import Connection
+from services.api_gateway.http.listeners import listeners
+from services.api_gateway.http.places import Places, places_by_files, raise_limit
 from services.api_gateway.http.tls import Certificates
 
 logger = logging.getLogger(__name__)
@@ -58,7 +60,9 @@ async def serve(gateway: Gateway, host: str, port: int, stop: asyncio.Event) -> 
     Raises Refused if there is a TLS listener and its certificate cannot be used.
     """
     settings = gateway.settings
-    servers = [server_for(gateway, host, port)]
+    raise_limit()
+    shared = places_by_files()
+    servers = [server_for(gateway, host, port, places=shared)]
     certificates = Certificates(settings) if settings.gateway_tls_host else None
     if certificates is not None:
         servers.append(
@@ -66,6 +70,7 @@ async def serve(gateway: Gateway, host: str, port: int, stop: asyncio.Event) -> 
                 gateway,
                 settings.gateway_tls_host,
                 settings.gateway_tls_port,
+                places=shared,
                 tls=certificates.listener(),
             )
         )
@@ -109,15 +114,17 @@ async def _answer_until(
 
 
 async def _listen(server: uvicorn.Server) -> None:
-    """Run a server. Raises Unavailable if it cannot listen; uvicorn itself would exit."""
+    """Run a server. Raises Unavailable if it cannot listen."""
+    config = server.config
     try:
-        await server.serve()
-    except SystemExit as error:
-        where = f"{server.config.host}:{server.config.port}"
+        sockets = listeners(config.host, config.port, config.backlog)
+    except OSError as error:
+        where = f"{config.host}:{config.port}"
         raise Unavailable(
             f"the gateway cannot listen on {where}: is the port taken? Free it, or set "
             "MUSTER_GATEWAY_PORT or MUSTER_GATEWAY_TLS_PORT"
         ) from error
+    await server.serve(sockets)
 
 
 def _is_no_refusal(record: logging.LogRecord) -> bool:
@@ -126,18 +133,31 @@ def _is_no_refusal(record: logging.LogRecord) -> bool:
 
 
 def server_for(
-    gateway: Gateway, host: str, port: int, tls: ssl.SSLContext | None = None
+    gateway: Gateway,
+    host: str,
+    port: int,
+    tls: ssl.SSLContext | None = None,
+    places: Places | None = None,
 ) -> uvicorn.Server:
     """Return an HTTP server, with `tls` one that speaks only TLS.
 
+    `places` are those for connections, which all servers of a gateway share.
+
     `libs.common.process.service.run` handles signals, not the server.
     """
+    settings = gateway.settings
+    protocol = partial(
+        Connection,
+        head_s=settings.gateway_head_ms / 1_000,
+        unread_s=settings.gateway_unread_ms / 1_000,
+        places=places or places_by_files(),
+    )
     config = uvicorn.Config(
         create_app(gateway),
         host=host,
         port=port,
         loop="none",
-        http=partial(Connection, head_s=gateway.settings.gateway_head_ms / 1_000),  # type: ignore[arg-type]
+        http=protocol,  # type: ignore[arg-type]
         ws="websockets-sansio",
         # One message is at most what a client may have under way. Compressing a terminal's bytes is
         # not worth the time.
@@ -149,7 +169,7 @@ def server_for(
         server_header=False,
         # The source address is recorded, and a header that a client sends does not prove it.
         proxy_headers=False,
-        timeout_graceful_shutdown=max(1, gateway.settings.gateway_stop_ms // 1_000),
+        timeout_graceful_shutdown=max(1, settings.gateway_stop_ms // 1_000),
     )
     config.load()
     config.ssl = tls

@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any, Final
 
 from tests.chaos import checks, freezing, lives, model_checks, models, upgrading
@@ -108,7 +109,7 @@ async def asked(folder: Path, minutes: float, seed: int) -> dict[str, Any]:
         ends = Counter(each.end for each in asking.outcomes)
         wrong = [
             *killing.absent,
-            *model_checks.every_end_has_its_reason(asking.outcomes, killing.kills),
+            *model_checks.every_end_has_its_reason([*asking.outcomes, *asking.cuts], killing.kills),
             *model_checks.every_model_was_asked(asking.outcomes, models.MODELS, models.GATEWAYS),
             *model_checks.every_model_is_whole_again(
                 await models.deployments(chaos), models.REPLICAS
@@ -116,7 +117,13 @@ async def asked(folder: Path, minutes: float, seed: int) -> dict[str, Any]:
         ]
         await models.undeploy(chaos)
         wrong += await _judged_replicas(chaos)
-    more = {"ends": ends, "asked_again": asking.again, "longest_s": round(asking.longest_s, 1)}
+    more = {
+        "ends": ends,
+        "reasons": model_checks.reasons(asking.outcomes),
+        "asked_again": asking.again,
+        "streams_open": median(asking.opened),
+        "longest_s": round(asking.longest_s, 1),
+    }
     return _summary(
         scenario="models",
         jobs=len(asking.outcomes),

@@ -1,28 +1,37 @@
-"""Clients that send requests to two models through two gateways, streaming and not, and keep every
-outcome.
+"""Clients that send requests to two models through two gateways, and keep every outcome.
 
-A client tries the other gateway only if it knows that no replica received the request: the
-connection failed, or the gateway refused (503). `model_checks.py` judges every other outcome.
+So many clients stream that STREAMS streams are open nearly always; others wait for whole answers.
+A client tries the other gateway if it has no answer: the connection failed, the gateway refused
+(503), or the connection broke, as that of a killed gateway does. It keeps each broken connection.
+`model_checks.py` judges these and every outcome.
 """
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
 import aiohttp
 
 from tests.chaos.cluster import AGAIN_S
-from tests.chaos.model_checks import LATE, REFUSED, Heard, Outcome, judge
+from tests.chaos.model_checks import CUT, LATE, REFUSED, Heard, Outcome, judge, reason_of
 
 CHAT: Final = "/v1/chat/completions"
-WORDS: Final = 12
+# With the pace of the replicas a stream lasts most of a second.
+WORDS: Final = 40
 REQUEST_S: Final = 60.0
-CLIENTS: Final = 32
+STREAMS: Final = 64
+WHOLES: Final = 16
 
 
 class Asking:
-    """`gateways` are names of processes and where each listens."""
+    """`gateways` are names of processes and where each listens.
+
+    `cuts` are broken connections, whose requests were sent again; `again` counts the tries without
+    an answer by their reason. `open` are the streams that are open now, `opened` what that was at
+    each begin of a stream.
+    """
 
     def __init__(
         self,
@@ -32,24 +41,27 @@ class Asking:
     ) -> None:
         self.session, self.gateways, self.models = session, gateways, models
         self.outcomes: list[Outcome] = []
-        self.again = 0
+        self.cuts: list[Outcome] = []
+        self.again: Counter[str] = Counter()
+        self.open = 0
+        self.opened: list[int] = []
         self.longest_s = 0.0
         self.over = False
 
     async def run(self) -> None:
         """Until `over`."""
-        await asyncio.gather(*(self._client(number) for number in range(CLIENTS)))
+        await asyncio.gather(*(self._client(number) for number in range(STREAMS + WHOLES)))
 
     async def _client(self, number: int) -> None:
-        """Even clients stream; models and gateways take turns in all combinations."""
+        """The first clients stream; models and gateways take turns in all combinations."""
         asked = 0
         while not self.over:
             asked += 1
-            model = self.models[number // 2 % len(self.models)]
+            model = self.models[number % len(self.models)]
             text = " ".join([f"{model}-{number}-{asked}", *(f"w{place}" for place in range(WORDS))])
             began = time.monotonic()
             self.outcomes.append(
-                await self._until_ended(text, model, number % 2 == 0, number // 4 + asked)
+                await self._until_ended(text, model, number < STREAMS, number // 2 + asked)
             )
             self.longest_s = max(self.longest_s, time.monotonic() - began)
 
@@ -60,17 +72,21 @@ class Asking:
             name, url = self.gateways[turn % len(self.gateways)]
             heard = await self._ask(url, text, model, stream)
             end = judge(f"You said: {text}", stream, heard) if heard is not None else REFUSED
-            if end != REFUSED:
-                return Outcome(
-                    text=text,
-                    model=model,
-                    gateway=name,
-                    end=end,
-                    at_ns=time.monotonic_ns(),
-                    detail=heard.text if heard is not None else "",
-                )
             said = heard.text if heard is not None else "no connection"
-            turn, self.again = turn + 1, self.again + 1
+            found = Outcome(
+                text=text,
+                model=model,
+                gateway=name,
+                end=end,
+                at_ns=time.monotonic_ns(),
+                detail=said,
+            )
+            if end not in (REFUSED, CUT):
+                return found
+            if end == CUT:
+                self.cuts.append(found)
+            self.again[CUT if end == CUT else reason_of(said)] += 1
+            turn += 1
             await asyncio.sleep(AGAIN_S)
         return Outcome(
             text=text, model=model, gateway=name, end=LATE, at_ns=time.monotonic_ns(), detail=said
@@ -80,6 +96,9 @@ class Asking:
         """Send one request; return None if there was no connection."""
         body = {"model": model, "stream": stream, "messages": [{"role": "user", "content": text}]}
         status, pieces = 0, bytearray()
+        self.open += stream
+        if stream:
+            self.opened.append(self.open)
         try:
             async with self.session.post(url + CHAT, json=body) as response:
                 status = response.status
@@ -95,4 +114,6 @@ class Asking:
             )
         except (aiohttp.ClientError, OSError):
             return Heard(status, pieces.decode(errors="replace"), True)
+        finally:
+            self.open -= stream
         return Heard(status, pieces.decode(errors="replace"), False)

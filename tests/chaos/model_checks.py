@@ -1,9 +1,9 @@
 """Outcomes of model requests while processes are killed, and the outcomes that are allowed.
 
 A request is *whole* when its answer is, word for word, the answer to its own text. It is *refused*
-when a gateway answers 503 because it sent the request to no replica. After a refusal, or when no
-connection came about, the client tries the other gateway, so neither is an end. Every other end
-needs its reason:
+when a gateway answers 503 because it sent the request to no replica. After a refusal, when no
+connection came about, and when the connection broke, the client tries the other gateway, so none of
+these is an end. Every other end, and every broken connection, needs its reason:
 
 * *ended*: a stream that had begun and reports in its last event that it broke. A replica of that
   model had just been killed.
@@ -16,6 +16,7 @@ The functions are pure. `test_model_checks.py` plants a fault for each rule.
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -32,6 +33,8 @@ WHOLE, REFUSED, ENDED, CUT, FAILED, WRONG, LATE = (
 # only when the kernel has ended its process.
 SOON_NS: Final = 5_000_000_000
 DONE: Final = "data: [DONE]"
+# Characters that are shown of an answer that has no error of OpenAI's shape.
+SHOWN_CHARS: Final = 60
 
 
 class Heard(NamedTuple):
@@ -109,6 +112,22 @@ def _is_error(text: str) -> bool:
         return set(json.loads(text)["error"]) == {"message", "type", "param", "code"}
     except (ValueError, KeyError, TypeError):
         return False
+
+
+def reason_of(text: str) -> str:
+    """Return the code of the error that ends an answer; the text if it has none."""
+    last = text.rstrip().rsplit("data: ", 1)[-1]
+    try:
+        return str(json.loads(last)["error"]["code"])
+    except (ValueError, KeyError, TypeError):
+        return text[:SHOWN_CHARS]
+
+
+def reasons(outcomes: Iterable[Outcome]) -> dict[str, int]:
+    """Return how many requests ended without a whole answer, by end and reason."""
+    return Counter(
+        f"{each.end}: {reason_of(each.detail)}" for each in outcomes if each.end != WHOLE
+    )
 
 
 def every_end_has_its_reason(outcomes: Iterable[Outcome], kills: Sequence[Kill]) -> list[str]:

@@ -43,7 +43,7 @@ async def deploy(chaos: Chaos) -> None:
             "--model",
             name,
             "--token-ms",
-            "4",
+            "20",
         ]
         body = {"name": name, "replicas": REPLICAS, "command": command, "startup_timeout_s": "60s"}
         status, answer = await chaos.try_once("POST", "/v1/deployments", json=body)

@@ -22,6 +22,8 @@ from tests.chaos.model_checks import (
     every_model_is_whole_again,
     every_model_was_asked,
     judge,
+    reason_of,
+    reasons,
 )
 
 RIGHT = "You said: a b"
@@ -64,6 +66,25 @@ SAID = event("You said:") + event(" a b")
 )
 def test_an_answer_is_judged_by_its_own_request(stream: bool, heard: Heard, end: str) -> None:
     assert judge(RIGHT, stream, heard) == end
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (ERROR, "upstream_error"),
+        (event("You said:") + f"data: {ERROR}\n\n", "upstream_error"),
+        ("no connection", "no connection"),
+        ("", ""),
+        (DONE, DONE),
+    ],
+)
+def test_the_reason_of_an_end_is_the_code_of_its_error(text: str, reason: str) -> None:
+    assert reason_of(text) == reason
+
+
+def test_ends_are_counted_by_their_reason() -> None:
+    ended = [outcome(end)._replace(detail=ERROR) for end in (WHOLE, ENDED, ENDED, FAILED)]
+    assert reasons(ended) == {"ended: upstream_error": 2, "failed: upstream_error": 1}
 
 
 def outcome(end: str, at_ns: int = SOON_NS) -> Outcome:

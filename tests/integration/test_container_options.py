@@ -154,6 +154,7 @@ async def test_mounts_lie_below_the_directories_that_the_node_allows(
     assert list(mounts.glob("*")) == []
 
 
+@pytest.mark.attack
 @pytest.mark.parametrize(
     ("source", "expected"),
     [

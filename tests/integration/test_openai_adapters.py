@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.integration.gateway_world import World, gateway_world
 from tests.integration.openai_replica import Replica, running
 from tests.integration.openai_world import CHAT, MESSAGES, Ledger, add_replicas, error_of
@@ -83,6 +85,7 @@ async def test_adapters_are_listed_with_their_model_as_parent(tmp_path: Path) ->
         assert whole["adapter_names"] == ["sql"] and whole["adapters"]["root"] == "/lora"
 
 
+@pytest.mark.attack
 async def test_a_path_outside_the_root_is_refused_and_never_sent_to_a_replica(
     tmp_path: Path,
 ) -> None:

@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.api_gateway.serving.prefix_index import BLOCK_BYTES, PrefixIndex, chain
+from services.api_gateway.serving.prefix_index import BLOCK_BYTES, TENANT_BYTES, PrefixIndex, chain
 
 TTL_NS = 50
 REPLICAS = ("r0", "r1", "r2")
@@ -51,7 +51,7 @@ def _held(sent: list[tuple[bytes, str, int]], asked: bytes, replica: str, now_ns
 def test_a_small_index_forgets_and_never_claims_too_much(
     sent: list[tuple[bytes, str]], entries: int
 ) -> None:
-    bytes_max = 540 * entries
+    bytes_max = TENANT_BYTES + 540 * entries
     index: PrefixIndex[str] = PrefixIndex(bytes_max=bytes_max)
     for prompt, replica in sent:
         index.add(chain(b"", prompt), replica, 0)

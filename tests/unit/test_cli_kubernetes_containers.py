@@ -123,6 +123,7 @@ def test_shared_memory_without_a_size_is_the_container_s_own() -> None:
     assert "container" not in only(text).job
 
 
+@pytest.mark.attack
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

@@ -26,6 +26,7 @@ def test_settings_are_directories_and_ranges_of_ids() -> None:
     )
 
 
+@pytest.mark.attack
 @pytest.mark.parametrize("text", ["data", "/", "//", "/:ro", "/a/..", ":ro"])
 def test_the_whole_file_system_is_never_allowed(text: str) -> None:
     with pytest.raises(Refused, match=r"MUSTER_CONTAINER_MOUNTS: .* is not valid"):
@@ -45,6 +46,7 @@ def test_a_mount_lies_below_the_nearest_directory_that_allows_it() -> None:
     assert place_of(Mount("/data/sets/a", "/x", True), ROOTS) == Found("/data/sets", ("a",))
 
 
+@pytest.mark.attack
 @pytest.mark.parametrize("source", ["/etc", "/database", "/dat"])
 def test_any_other_mount_is_refused_with_what_to_do(source: str) -> None:
     with pytest.raises(NoContainer, match=r"only what lies in /data, /data/sets:ro, /models:ro"):

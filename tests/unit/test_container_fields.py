@@ -98,6 +98,7 @@ def test_what_a_container_cannot_be_is_refused_with_the_remedy(
     assert expected in refusal(container)
 
 
+@pytest.mark.attack
 @pytest.mark.parametrize(
     ("source", "expected"),
     [

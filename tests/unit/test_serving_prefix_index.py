@@ -9,6 +9,7 @@ from services.api_gateway.serving.prefix_index import (
     BLOCKS_MAX,
     ENTRY_BYTES,
     HOLDER_BYTES,
+    TENANT_BYTES,
     PrefixIndex,
     chain,
 )
@@ -67,7 +68,7 @@ def test_a_forgotten_replica_holds_nothing_until_it_is_sent_something() -> None:
 
 
 def test_the_least_recently_used_end_of_a_prompt_goes_first() -> None:
-    index: PrefixIndex[str] = PrefixIndex(bytes_max=6 * (ENTRY_BYTES + HOLDER_BYTES))
+    index: PrefixIndex[str] = PrefixIndex(bytes_max=6 * (ENTRY_BYTES + HOLDER_BYTES) + TENANT_BYTES)
     first, second = chain(b"1", TEXT)[:4], chain(b"2", TEXT)[:4]
     index.add(first, "r", 0)
     index.add(second, "r", 0)
@@ -75,8 +76,28 @@ def test_the_least_recently_used_end_of_a_prompt_goes_first() -> None:
     assert index.matches(second, ("r",), 0) == [4]
 
 
+def test_a_flood_of_one_tenant_displaces_its_own_prompts_first() -> None:
+    index: PrefixIndex[str] = PrefixIndex(bytes_max=1 << 20)
+    modest = chain(b"modest", TEXT)
+    index.add(modest, "r", 0, "modest")
+    for number in range(10_000):
+        index.add(chain(b"greedy", TEXT + b"%06d" % number * 256), "r", 1, "greedy")
+        assert index.used_bytes <= index.bytes_max
+    assert index.matches(modest, ("r",), 2, "modest") == [8]
+    assert index.matches(modest, ("r",), 2, "greedy") == [0]
+
+
+def test_many_tenants_of_one_prompt_each_stay_within_the_bound() -> None:
+    index: PrefixIndex[str] = PrefixIndex(bytes_max=10_000)
+    for number in range(1_000):
+        index.add(chain(b"", TEXT), "r", number, f"t{number}")
+        assert index.used_bytes <= index.bytes_max
+    held = [sum(index.matches(chain(b"", TEXT), ("r",), 1_000, f"t{n}")) for n in range(1_000)]
+    assert 0 < sum(held) * (ENTRY_BYTES + HOLDER_BYTES) <= 10_000
+
+
 def test_the_index_needs_no_more_memory_than_its_bound() -> None:
-    """Prompts that share nothing, each at several replicas: the worst case."""
+    """Prompts that share nothing, each at several replicas or of many tenants: the worst cases."""
     bytes_max = 4 << 20
     tracemalloc.start()
     try:
@@ -88,6 +109,9 @@ def test_the_index_needs_no_more_memory_than_its_bound() -> None:
                 number += 4
                 for replica in range(1 + round_):
                     index.add(hashes, replica, number)
+        for tenant in range(4_000):
+            number += 1
+            index.add((number,), 0, number, f"tenant-{tenant}")
         held, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

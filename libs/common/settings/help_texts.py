@@ -139,7 +139,14 @@ HELP: Final = {
         "Part of a model's requests that may be sent to one more replica because the first one is "
         "slow (before it answers) or too busy (502, 503). 0: none."
     ),
-    "model_requests_max": "Largest number of open OpenAI requests in one gateway.",
+    "model_requests_max": (
+        "Largest number of open OpenAI requests in one gateway. One tenant may have at most four "
+        "times as many open as are free."
+    ),
+    "model_bodies_bytes": (
+        "Memory for the bodies of all open OpenAI requests in one gateway. One tenant's may need "
+        "at most four times what is free."
+    ),
     "model_body_bytes": "Largest body of an OpenAI request.",
     "model_form_bytes": "Largest form of a request to a model; forms are not held in memory.",
     "model_forms_bytes": (
@@ -256,6 +263,10 @@ HELP: Final = {
     "gateway_head_ms": (
         "Gateway: time for a client to connect and send the request line and headers, to send "
         "the rest of a body after the answer, or to finish a WebSocket handshake."
+    ),
+    "gateway_unread_ms": (
+        "Gateway: the connection of a client is closed, and its request ends, if it has read less "
+        "than 64 KiB of its answer within this time although more waits for it."
     ),
     "ready_silence_ms": "Gateway: not ready if it has heard nothing from the log for this long.",
     "ready_lag_commits": "Gateway: not ready if it is this many commits behind the log.",

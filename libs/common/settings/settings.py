@@ -74,6 +74,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     model_adapter_ms: int = 120_000
     model_retry_percent: int = 2
     model_requests_max: int = 4_096
+    model_bodies_bytes: int = 2 << 30
     model_body_bytes: int = 16 << 20
     model_form_bytes: int = 256 << 20
     model_forms_bytes: int = 2 << 30
@@ -176,6 +177,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     wait_max_ms: int = 600_000
     gateway_stop_ms: int = 3_000
     gateway_head_ms: int = 10_000
+    gateway_unread_ms: int = 60_000
     ready_silence_ms: int = 10_000
     ready_lag_commits: int = 2_000
     log_connect_ms: int = 10_000
@@ -253,6 +255,7 @@ FILES: Final[dict[str, tuple[str, ...]]] = {
             "wait_max_ms",
             "gateway_stop_ms",
             "gateway_head_ms",
+            "gateway_unread_ms",
             "log_connect_ms",
         ),
         *("log_append_ms", "up_ready_ms", "up_stop_ms", "keep_hours", "keep_bytes", "keep_jobs"),
@@ -269,7 +272,7 @@ FILES: Final[dict[str, tuple[str, ...]]] = {
         *("probe_ms", "model_suspect_ms", "access_flush_ms"),
         *("mps_start_ms", "mps_quit_ms"),
         *("model_requests_max", "model_body_bytes", "model_form_bytes"),
-        "model_forms_bytes",
+        *("model_forms_bytes", "model_bodies_bytes"),
         *("model_answer_bytes", "model_output_tokens"),
         *("model_wait_ms", "model_waiting_tokens", "model_tenant_waiting_tokens"),
         *("model_room_tokens", "model_room_requests", "model_prefix_bytes"),

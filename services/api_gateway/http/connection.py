@@ -3,26 +3,35 @@
 This is uvicorn's protocol over a transport of our own. Bounds: the head of a request must arrive
 within `head_s` and HEAD_BYTES_MAX; the rest of a body within `head_s` after an answer that did not
 wait for it; a WebSocket's handshake within `head_s` after its head. A closed connection is gone
-within LINGER_S, whatever the client reads or still sends.
+within LINGER_S, whatever the client reads or still sends. A client must read its answer: if it has
+taken less than UNREAD_BYTES_MIN within `unread_s` although more waits for it, the connection is
+closed, and the request ends. All connections of a gateway share its places (`places.py`).
 
 The server writes the head and the body of an answer separately. The transport gathers what is
 written within one turn of the event loop and sends it at once. At most GATHERED_BYTES_MAX wait for
 that, so that a client that does not read still slows its writer down. Tests:
-tests/integration/test_gateway_connection.py and test_gateway_hostile.py.
+tests/integration/test_gateway_connection.py and test_openai_hostile.py, tests/attack/
+test_slow_clients.py and test_unread_answers.py.
 """
 
 import asyncio
+import struct
+import termios
 from collections.abc import Iterable
+from fcntl import ioctl
 from typing import Any, Final
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from services.api_gateway.http.places import Places
 from services.api_gateway.problems import MEDIA_TYPE, Problem, render
 
 GATHERED_BYTES_MAX: Final = 64 << 10
 # The head may be longer by what the kernel hands over at once.
 HEAD_BYTES_MAX: Final = 64 << 10
 LINGER_S: Final = 10.0
+# A client that takes fewer bytes within `unread_s` does not read: 1 KiB/s with the default.
+UNREAD_BYTES_MIN: Final = 64 << 10
 # Bounds of a WebSocket's head: its library reads lines of at most 8 KiB and this many headers.
 UPGRADE_LINE_MAX: Final = 8_100
 UPGRADE_HEADERS_MAX: Final = 100
@@ -32,25 +41,46 @@ class Connection(HttpToolsProtocol):
     """A connection that is closed when a request does not arrive in time.
 
     `_timer` runs while the connection waits for a head. `_rest_timer` runs while it waits for the
-    rest of a body after the answer. If `_refused`, nothing more is read.
+    rest of a body after the answer. `_unread_timer` runs while the client has much to read. If
+    `_refused`, nothing more is read.
     """
 
-    def __init__(self, *given: Any, head_s: float, **named: Any) -> None:  # noqa: ANN401  what uvicorn gives
+    def __init__(
+        self,
+        *given: Any,  # noqa: ANN401  what uvicorn gives
+        head_s: float,
+        unread_s: float,
+        places: Places,
+        **named: Any,  # noqa: ANN401  what uvicorn gives
+    ) -> None:
         super().__init__(*given, **named)
         self.head_s = head_s
+        self.unread_s = unread_s
+        self.places = places
         self._head_bytes = 0
         self._timer: asyncio.TimerHandle | None = None
         self._rest_timer: asyncio.TimerHandle | None = None
+        self._unread_timer: asyncio.TimerHandle | None = None
         self._in_body = False
         self._refused = False
+        self._upgraded: asyncio.BaseProtocol | None = None
+        # Requests that are not answered yet. A client may send the next ones ahead.
+        self._cycles: list[RequestResponseCycle] = []
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(Gathering(transport))  # type: ignore[arg-type]
+        self.places.take(self)
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._head_complete()
         self._rest_complete()
+        self._reads()
+        for cycle in self._cycles:
+            # The library tells only the request that came last.
+            cycle.disconnected = True
+            cycle.message_event.set()
+        self.places.leave(self)
         self.transport.gone()  # type: ignore[attr-defined]
         super().connection_lost(exc)
 
@@ -81,12 +111,17 @@ class Connection(HttpToolsProtocol):
             return
         self._head_complete()
         self._in_body = True
+        self.places.serve(self)
         self.transport.lingers = True  # type: ignore[attr-defined]
         problem = self._upgrade_problem()
         if problem is not None:
             self._refuse(problem)
             return
+        before = self.cycle
         super().on_headers_complete()
+        if self.cycle is not before:
+            self._cycles = [each for each in self._cycles if not each.response_complete]
+            self._cycles.append(self.cycle)
 
     def on_body(self, body: bytes) -> None:
         if not self._refused:
@@ -104,6 +139,8 @@ class Connection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """After an answer that did not wait for the request's body, allow `head_s` for its rest."""
         super().on_response_complete()
+        if not self._answers():
+            self.places.wait(self)
         if self._in_body and self._rest_timer is None:
             self._rest_timer = self.loop.call_later(self.head_s, self.transport.close)
 
@@ -111,14 +148,59 @@ class Connection(HttpToolsProtocol):
         """Hand the connection to the WebSocket library; close it if no handshake begins."""
         if self._refused:
             return
+        self.places.wait(self)
         super().handle_websocket_upgrade()
         transport, protocol = self.transport, self.transport.get_protocol()
+        self._upgraded = protocol
 
         def cut() -> None:
+            self.places.leave(self)
             if not getattr(protocol, "handshake_initiated", True):
                 transport.abort()
 
         self.loop.call_later(self.head_s, cut)
+
+    def give_way(self) -> None:
+        """Close at once, because another connection needs the place.
+
+        A WebSocket that was accepted stays: its channel has a bound of its own.
+        """
+        if self._upgraded is None or not getattr(self._upgraded, "handshake_initiated", True):
+            self.transport.abort()
+
+    def pause_writing(self) -> None:
+        """Let the answer wait for the client, and begin to look whether it reads."""
+        super().pause_writing()
+        if self._unread_timer is None:
+            self._look_again(self._unread_bytes())
+
+    def resume_writing(self) -> None:
+        """Let the answer go on, because the client has read."""
+        self._reads()
+        super().resume_writing()
+
+    def _look_again(self, unread: int) -> None:
+        self._unread_timer = self.loop.call_later(self.unread_s, self._check_reads, unread)
+
+    def _check_reads(self, before: int) -> None:
+        unread = self._unread_bytes()
+        if before - unread < UNREAD_BYTES_MIN:
+            self._unread_timer = None
+            self.transport.abort()
+        else:
+            self._look_again(unread)
+
+    def _reads(self) -> None:
+        if self._unread_timer is not None:
+            self._unread_timer.cancel()
+            self._unread_timer = None
+
+    def _unread_bytes(self) -> int:
+        """Return how many bytes of answers wait here and in the kernel for the client."""
+        sock = self.transport.get_extra_info("socket")
+        in_kernel = ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(4))
+        waiting: int = struct.unpack("i", in_kernel)[0]
+        return waiting + self.transport.get_write_buffer_size()
 
     def _upgrade_problem(self) -> Problem | None:
         """Return what is wrong with a WebSocket request; None if it is right.
@@ -188,6 +270,7 @@ class Connection(HttpToolsProtocol):
         """Answer with a problem and close. If another answer is under way, only close."""
         self._refused = True
         self._head_complete()
+        self.places.wait(self)
         if self._answers():
             self.transport.abort()
             return

@@ -18,10 +18,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from libs.common.errors import Refused, Unavailable
 from services.api_gateway.access import roles
 from services.api_gateway.access.auth import bearer
+from services.api_gateway.access.open_share import BUSY_S, OpenShare
 from services.api_gateway.access.roles import Principal
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http import channels
 from services.api_gateway.http.cors import Cors
+from services.api_gateway.http.places import places_by_files
 from services.api_gateway.openai import app as openai
 from services.api_gateway.openai import errors
 from services.api_gateway.openai.clients import is_openai
@@ -64,6 +66,7 @@ class Edge:
         self.app = app
         self.gateway = gateway
         self.access = access
+        self.open = OpenShare(places_by_files().most)
         self.cors = Cors(gateway.settings.gateway_cors_origins)
         self.openai = openai.OpenAI(gateway)
         self.channels = channels.Channels(gateway)
@@ -81,7 +84,7 @@ class Edge:
             return
         route = openai.route_of(scope["path"])
         passage = _Passage(self, scope, send, route or "")
-        problem = self._refusal(scope, passage, route)
+        problem = self._refusal(scope, passage, route) or passage.enter()
         try:
             if problem is not None:
                 await refuse(problem, scope)(scope, receive, passage.send)
@@ -160,12 +163,23 @@ class Edge:
 class _Passage:
     """One request through the edge: measured and recorded when its answer begins."""
 
-    __slots__ = ("began", "edge", "inner", "route", "scope", "status")
+    __slots__ = ("began", "edge", "inner", "route", "scope", "status", "tenant")
 
     def __init__(self, edge: Edge, scope: Scope, send: Send, route: str) -> None:
         self.edge, self.scope, self.inner, self.route = edge, scope, send, route
         self.began = time.perf_counter()
         self.status = 0
+        self.tenant = ""
+
+    def enter(self) -> Problem | None:
+        """Count the request among its tenant's; return the problem if those are too many."""
+        principal = self.scope.get("principal")
+        if principal is None:
+            return None
+        if self.edge.open.take(principal.tenant):
+            return _too_many(principal.tenant)
+        self.tenant = principal.tenant
+        return None
 
     def headers(self) -> tuple[str, bytes, str]:
         """Return the authorisation, the body's length, and a header that wrongly occurs twice.
@@ -207,6 +221,8 @@ class _Passage:
         self._note(status)
 
     def end(self) -> None:
+        if self.tenant:
+            self.edge.open.give_back(self.tenant)
         if not self.status:
             self._note(0)
 
@@ -293,6 +309,14 @@ def _unauthorised(configured: bool) -> Problem:
     return Problem(
         401, "the request has no accepted key: send the header 'Authorization: Bearer <key>'"
     )
+
+
+def _too_many(tenant: str) -> Problem:
+    text = (
+        f"tenant {tenant} has as many requests open at this gateway as one tenant may have now: "
+        "wait until some have ended, or use another gateway"
+    )
+    return Problem(429, text, retry_after_s=BUSY_S)
 
 
 def _too_large(bytes_max: int) -> Problem:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from starlette.types import Receive, Scope, Send
 
+from services.api_gateway.access.open_share import BUSY_S, TENANT_FULL, OpenShare
 from services.api_gateway.openai import errors, request
-from services.api_gateway.openai.body import length_of, read_body
+from services.api_gateway.openai.body import Kept, length_of, read_body
 from services.api_gateway.openai.call import Call
 from services.api_gateway.openai.catalogue import Served
 from services.api_gateway.openai.dispatch import Dispatch
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 
 MODELS: Final = "/v1/models"
 MODEL: Final = "/v1/models/{id}"
-# Retry-After while too many requests are open.
-BUSY_S: Final = 1
 
 
 def route_of(path: str) -> str | None:
@@ -46,7 +45,8 @@ class OpenAI:
         self.settings = gateway.settings
         self.dispatch = Dispatch(gateway)
         self.forms = FormSpace(self.settings.model_forms_bytes)
-        self.open = 0
+        self.open = OpenShare(self.settings.model_requests_max)
+        self.bodies = OpenShare(self.settings.model_bodies_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path: str = scope["path"]
@@ -86,27 +86,41 @@ class OpenAI:
         return served
 
     async def _complete(self, scope: Scope, receive: Receive, send: Send, path: str) -> None:
-        if self.open >= self.settings.model_requests_max:
-            raise ApiError(
-                503,
-                f"this gateway has {self.open} requests open, the maximum: try again in a moment",
-                "overloaded",
-                retry_after_s=BUSY_S,
-            )
-        self.open += 1
+        tenant: str = scope["principal"].tenant
+        if refused := self.open.take(tenant):
+            raise self._too_many(tenant, refused)
+        kept = Kept(self.bodies, tenant)
         try:
             if ROUTES[path].takes_form and (form := self._form(scope, receive)) is not None:
                 await self._pass_form(scope, form, send, path)
                 return
             body = await read_body(
-                scope, receive, self.settings.model_body_bytes, self.settings.model_body_ms / 1_000
+                scope,
+                receive,
+                bytes_max=self.settings.model_body_bytes,
+                within_s=self.settings.model_body_ms / 1_000,
+                kept=kept,
             )
             if body is None:
                 return
             call = self._call(scope, send, path, request.read(body), body)
             await self.dispatch.run(call, scope["principal"], receive)
         finally:
-            self.open -= 1
+            kept.close()
+            self.open.give_back(tenant)
+
+    def _too_many(self, tenant: str, refused: str) -> ApiError:
+        """Return the error for a request beyond the bound of open requests."""
+        if refused == TENANT_FULL:
+            text = (
+                f"tenant {tenant} has {self.open.of_tenant[tenant]} requests open, most of what "
+                "this gateway has left: wait until some of them have ended"
+            )
+            return ApiError(429, text, "overloaded", retry_after_s=BUSY_S)
+        text = (
+            f"this gateway has {self.open.held} requests open, the maximum: try again in a moment"
+        )
+        return ApiError(503, text, "overloaded", retry_after_s=BUSY_S)
 
     def _call(
         self,

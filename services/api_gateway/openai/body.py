@@ -7,7 +7,31 @@ import asyncio
 
 from starlette.types import Message, Receive, Scope
 
+from services.api_gateway.access.open_share import BUSY_S, TENANT_FULL, OpenShare
 from services.api_gateway.openai.errors import ApiError
+
+
+class Kept:
+    """The bytes of one request's body, among those of all tenants, until `close`."""
+
+    def __init__(self, bodies: OpenShare, tenant: str) -> None:
+        self.bodies = bodies
+        self.tenant = tenant
+        self.size = 0
+
+    def add(self, size: int) -> None:
+        """Count bytes that came.
+
+        Raises ApiError: 429 if the tenant's bodies need too much, 503 if those of all do.
+        """
+        if refused := self.bodies.take(self.tenant, size):
+            raise _too_much(self.tenant, refused)
+        self.size += size
+
+    def close(self) -> None:
+        """Count the body no longer."""
+        self.bodies.give_back(self.tenant, self.size)
+        self.size = 0
 
 
 def length_of(scope: Scope) -> int | None:
@@ -17,16 +41,19 @@ def length_of(scope: Scope) -> int | None:
 
 
 async def read_body(
-    scope: Scope, receive: Receive, bytes_max: int, within_s: float
+    scope: Scope, receive: Receive, bytes_max: int, within_s: float, kept: Kept
 ) -> bytes | None:
-    """Return the whole body; None if the client disconnected. Raises ApiError 413 and 408."""
+    """Return the whole body; None if the client disconnected.
+
+    Raises ApiError 413 and 408, and those of `kept`.
+    """
     if (length_of(scope) or 0) > bytes_max:
         raise _too_large(bytes_max)
     if "is_complete" in scope:  # the connection has all of it: nothing is waited for
         return await _gathered(await receive(), receive, bytes_max)
     try:
         async with asyncio.timeout(within_s):
-            return await _gathered(await receive(), receive, bytes_max)
+            return await _gathered(await receive(), receive, bytes_max, kept)
     except TimeoutError as error:
         raise ApiError(
             408,
@@ -35,16 +62,19 @@ async def read_body(
         ) from error
 
 
-async def _gathered(message: Message, receive: Receive, bytes_max: int) -> bytes | None:
+async def _gathered(message: Message, receive: Receive, bytes_max: int, kept: Kept) -> bytes | None:
     if message["type"] == "http.request" and not message.get("more_body"):
         if len(message["body"]) > bytes_max:
             raise _too_large(bytes_max)
+        kept.add(len(message["body"]))
         return bytes(message["body"])
     body = bytearray()
     while message["type"] != "http.disconnect":
-        body += message.get("body", b"")
+        piece = message.get("body", b"")
+        body += piece
         if len(body) > bytes_max:
             raise _too_large(bytes_max)
+        kept.add(len(piece))
         if not message.get("more_body"):
             return bytes(body)
         message = await receive()
@@ -58,3 +88,17 @@ def _too_large(bytes_max: int) -> ApiError:
         "MUSTER_MODEL_BODY_BYTES",
         "request_too_large",
     )
+
+
+def _too_much(tenant: str, refused: str) -> ApiError:
+    if refused == TENANT_FULL:
+        text = (
+            f"the bodies of tenant {tenant}'s open requests need most of the memory that this "
+            "gateway has left for them: wait until some have ended, or send less at once"
+        )
+        return ApiError(429, text, "overloaded", retry_after_s=BUSY_S)
+    text = (
+        "the bodies of all open requests need all memory that this gateway has for them: try again "
+        "in a moment, or raise MUSTER_MODEL_BODIES_BYTES"
+    )
+    return ApiError(503, text, "overloaded", retry_after_s=BUSY_S)

@@ -25,6 +25,7 @@ CODES: Final = {
     403: "permission_denied",
     404: "not_found",
     413: "request_too_large",
+    429: "overloaded",
     503: "overloaded",
 }
 
@@ -84,7 +85,7 @@ def of_problem(problem: Problem) -> ApiError:
         problem.status,
         text,
         CODES.get(problem.status),
-        retry_after_s=1 if problem.status == 503 else 0,
+        retry_after_s=1 if problem.status in (429, 503) else 0,
     )
 
 

@@ -78,12 +78,13 @@ class ModelQueue:
         images = images_of(bytes(call.fields.messages)) if has_images else NO_IMAGES
         size, script = max(0, len(text) - images.body_bytes), script_of(text)
         session, band = requested_order(call.scope["header"], tenant)
-        salt = f"{tenant}\0{call.adapter}".encode() if call.adapter else tenant.encode()
+        salt = f"{tenant}\0{call.adapter}" if call.adapter else tenant
         prompt = Prompt(
             tokens=self.estimate.tokens(size, script) + images.tokens,
             size=max(1, len(text)),
-            hashes=chain(salt, text),
+            hashes=chain(salt.encode(), text),
             session=session,
+            tenant=tenant,
         )
         self.tries.budget.request()
         known = self.gateway.cluster.tenants.get(TenantId(tenant))

@@ -3,13 +3,15 @@
 So the router finds the replica whose cache holds the longest prefix of a new prompt.
 A prompt is cut into blocks of 256 bytes. Each block's hash includes the hash of the block before it
 and the tenant's salt, so a hash stands for a whole prefix of one tenant. Entries are bounded in
-bytes, the least recently used go first, and an entry that was not used for `ttl_ns` does not count.
-Pure. Tests: tests/unit/test_serving_prefix_index.py, tests/property/test_serving_prefixes.py.
+bytes. The tenant that has most of them loses its least recently used ones first, so that a flood of
+one tenant's prompts does not displace those of others. An entry that was not used for `ttl_ns` does
+not count. Pure.
+Tests: tests/unit/test_serving_prefix_index.py, tests/property/test_serving_prefixes.py.
 """
 
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Final, Generic, TypeVar
 
@@ -19,9 +21,11 @@ HASH_BYTES: Final = 8
 BLOCKS_MAX: Final = 4_096
 BYTES_MAX: Final = 64 << 20
 TTL_NS: Final = 600 * 1_000_000_000
-# Upper bounds of what an entry needs in memory, and each replica in it (measured by a test).
+# Upper bounds of what an entry needs in memory, each replica in it, and each tenant (measured by a
+# test).
 ENTRY_BYTES: Final = 400
 HOLDER_BYTES: Final = 140
+TENANT_BYTES: Final = 1_000
 
 Replica = TypeVar("Replica", bound=Hashable)
 
@@ -38,6 +42,37 @@ def chain(salt: bytes, prompt: bytes) -> tuple[int, ...]:
     return tuple(hashes)
 
 
+class _Entries:
+    """The entries of one tenant, the least recently used first: for each block's hash, when each
+    replica was sent it.
+    """
+
+    __slots__ = ("seen_ns", "used_bytes")
+
+    def __init__(self) -> None:
+        self.seen_ns: OrderedDict[int, dict[int, int]] = OrderedDict()
+        self.used_bytes = 0
+
+    def note(self, each: int, number: int, now_ns: int) -> None:
+        """Note that the replica of this number is sent the block."""
+        holders = self.seen_ns.get(each)
+        if holders is None:
+            holders = self.seen_ns[each] = {}
+            self.used_bytes += ENTRY_BYTES
+        else:
+            self.seen_ns.move_to_end(each)
+        if number not in holders:
+            self.used_bytes += HOLDER_BYTES
+        holders[number] = now_ns
+
+    def forget_oldest(self) -> int:
+        """Forget the least recently used entry, and return its bytes."""
+        _, gone = self.seen_ns.popitem(last=False)
+        size = ENTRY_BYTES + HOLDER_BYTES * len(gone)
+        self.used_bytes -= size
+        return size
+
+
 class PrefixIndex(Generic[Replica]):
     """The index of one model. Replicas get numbers, so that forgetting one takes one step."""
 
@@ -45,32 +80,41 @@ class PrefixIndex(Generic[Replica]):
         self.bytes_max = bytes_max
         self.ttl_ns = ttl_ns
         self.used_bytes = 0
-        self._seen_ns: OrderedDict[int, dict[int, int]] = OrderedDict()
+        self._tenants: dict[str, _Entries] = {}
         self._numbers: dict[Replica, int] = {}
         self._last = 0
 
-    def matches(self, hashes: Sequence[int], replicas: Sequence[Replica], now_ns: int) -> list[int]:
+    def matches(
+        self, hashes: Sequence[int], replicas: Sequence[Replica], now_ns: int, tenant: str = ""
+    ) -> list[int]:
         """Return how many of the prompt's first blocks each replica's cache holds.
 
         A replica that holds a block also holds all blocks before it, so bisection finds the length.
         The queue calls this at each of its steps, and a prompt has thousands of blocks.
         """
-        if not hashes or hashes[0] not in self._seen_ns:
+        entries = self._tenants.get(tenant)
+        if entries is None or not hashes or hashes[0] not in entries.seen_ns:
             return [0] * len(replicas)
-        oldest_ns = max(0, now_ns - self.ttl_ns)
-        return [self._length(hashes, replica, oldest_ns) for replica in replicas]
+        oldest_ns, seen_ns = max(0, now_ns - self.ttl_ns), entries.seen_ns
+        return [self._length(hashes, replica, oldest_ns, seen_ns) for replica in replicas]
 
-    def _length(self, hashes: Sequence[int], replica: Replica, oldest_ns: int) -> int:
+    def _length(
+        self,
+        hashes: Sequence[int],
+        replica: Replica,
+        oldest_ns: int,
+        seen_ns: Mapping[int, Mapping[int, int]],
+    ) -> int:
         number = self._numbers.get(replica)
         if number is None:
             return 0
-        seen_ns, nothing = self._seen_ns, dict[int, int]()
+        nothing = dict[int, int]()
         return bisect_left(
             hashes, True, key=lambda each: seen_ns.get(each, nothing).get(number, -1) < oldest_ns
         )
 
-    def add(self, hashes: Sequence[int], replica: Replica, now_ns: int) -> None:
-        """Note that the replica gets the prompt.
+    def add(self, hashes: Sequence[int], replica: Replica, now_ns: int, tenant: str = "") -> None:
+        """Note that the replica gets the tenant's prompt.
 
         The first blocks count as the newest, so that a prefix outlives what follows it.
         """
@@ -78,19 +122,25 @@ class PrefixIndex(Generic[Replica]):
         if number is None:
             self._last += 1
             number = self._numbers[replica] = self._last
+        entries = self._tenants.get(tenant)
+        if entries is None:
+            entries = self._tenants[tenant] = _Entries()
+            self.used_bytes += TENANT_BYTES
+        before = entries.used_bytes
         for each in reversed(hashes):
-            holders = self._seen_ns.get(each)
-            if holders is None:
-                holders = self._seen_ns[each] = {}
-                self.used_bytes += ENTRY_BYTES
-            else:
-                self._seen_ns.move_to_end(each)
-            if number not in holders:
-                self.used_bytes += HOLDER_BYTES
-            holders[number] = now_ns
+            entries.note(each, number, now_ns)
+        self.used_bytes += entries.used_bytes - before
         while self.used_bytes > self.bytes_max:
-            _, gone = self._seen_ns.popitem(last=False)
-            self.used_bytes -= ENTRY_BYTES + HOLDER_BYTES * len(gone)
+            self._shrink(max(self._tenants, key=lambda each: self._tenants[each].used_bytes))
+
+    def _shrink(self, tenant: str) -> None:
+        """Forget the tenant's least recently used entries until all need no more than they may."""
+        entries = self._tenants[tenant]
+        while entries.seen_ns and self.used_bytes > self.bytes_max:
+            self.used_bytes -= entries.forget_oldest()
+        if not entries.seen_ns:
+            del self._tenants[tenant]
+            self.used_bytes -= TENANT_BYTES
 
     def forget(self, replica: Replica) -> None:
         """Forget what the replica holds, because it was restarted or is gone."""

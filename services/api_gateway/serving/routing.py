@@ -140,14 +140,15 @@ def _least(candidates: Sequence[Candidate], places: Sequence[int], turn: int) ->
 class Prompt(NamedTuple):
     """A request as the router sees it.
 
-    It has the estimated tokens and bytes of its prompt, the hashes of the prompt's blocks, and a
-    hash of its session (0 if it names none).
+    It has the estimated tokens and bytes of its prompt, the hashes of the prompt's blocks, a hash
+    of its session (0 if it names none), and its tenant.
     """
 
     tokens: int
     size: int = 0
     hashes: tuple[int, ...] = ()
     session: int = 0
+    tenant: str = ""
 
     def matched(self, blocks: int) -> int:
         """Return the tokens in so many blocks of the prompt."""
@@ -188,7 +189,9 @@ class Router(Generic[Replica]):
     ) -> Route[Replica]:
         """Return the replica for the prompt among `replicas`. Nothing is counted yet."""
         self.loads.settle(now_ns)
-        blocks = self.index.matches(prompt.hashes, replicas, now_ns) if prompt.hashes else ()
+        blocks: Sequence[int] = ()
+        if prompt.hashes:
+            blocks = self.index.matches(prompt.hashes, replicas, now_ns, prompt.tenant)
         session = self._sessions.get(prompt.session) if prompt.session else None
         candidates = [
             self._candidate(prompt, blocks[place] if blocks else 0, replica, session, now_ns)
@@ -209,7 +212,7 @@ class Router(Generic[Replica]):
         """
         assert route.replica is not None, "no replica was chosen"
         if prompt.hashes:
-            self.index.add(prompt.hashes, route.replica, now_ns)
+            self.index.add(prompt.hashes, route.replica, now_ns, prompt.tenant)
         if prompt.session:
             self._sessions[prompt.session] = route.replica
             self._sessions.move_to_end(prompt.session)
