@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 import aiohttp
 
 from tests.chaos.cluster import Chaos, running
+from tests.chaos.submitting import all_ended
 
 CHAT: Final = "/v1/chat/completions"
 MIB: Final = 1 << 20
@@ -153,6 +154,7 @@ async def serving(
         yield Serving(chaos, keys)
     finally:
         await chaos.try_once("DELETE", "/v1/deployments/m")
+        await all_ended(chaos)  # the replicas would outlive the cluster
         await cluster.__aexit__(None, None, None)
 
 
