@@ -50,7 +50,7 @@ async def read_body(
     if (length_of(scope) or 0) > bytes_max:
         raise _too_large(bytes_max)
     if "is_complete" in scope:  # the connection has all of it: nothing is waited for
-        return await _gathered(await receive(), receive, bytes_max)
+        return await _gathered(await receive(), receive, bytes_max, kept)
     try:
         async with asyncio.timeout(within_s):
             return await _gathered(await receive(), receive, bytes_max, kept)
