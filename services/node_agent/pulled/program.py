@@ -1,0 +1,63 @@
+"""Packs the program of a pull into one file that every user of the machine can read.
+
+The place where Muster is installed may be closed to the users of jobs. The file is named by its
+content, so agents of several versions can share a folder.
+"""
+
+import io
+import os
+import shutil
+import sys
+import zipfile
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
+import libs.job.pulling
+from libs.common.errors import Refused
+from services.node_agent.directories.job_ownership import is_passable
+
+PACKAGES: Final = ("libs", "libs/job", "libs/job/pulling")
+MAIN: Final = "__main__.py"
+DATE: Final = (1980, 1, 1, 0, 0, 0)
+DIGITS: Final = 12
+READABLE: Final = 0o644
+
+
+def packed(folder: Path) -> Path:
+    """Return the path of the program below the agent's folder. Raises OSError."""
+    data = _content()
+    path = folder / f"pull-{sha256(data).hexdigest()[:DIGITS]}.pyz"
+    if not path.exists():
+        draft = path.with_suffix(".draft")
+        draft.write_bytes(data)
+        draft.chmod(READABLE)
+        draft.rename(path)
+    return path
+
+
+def _content() -> bytes:
+    root = Path(libs.job.pulling.__file__).parents[3]
+    into = io.BytesIO()
+    with zipfile.ZipFile(into, "w") as archive:
+        for package in PACKAGES:
+            names = sorted((root / package).glob("*.py"))
+            for path in names if package == PACKAGES[-1] else [root / package / "__init__.py"]:
+                name = MAIN if path.name == MAIN else f"{package}/{path.name}"
+                archive.writestr(zipfile.ZipInfo(name, DATE), path.read_bytes())
+    return into.getvalue()
+
+
+def python_of(has_account: bool, path: str) -> str:
+    """Return the Python that runs the program: the agent's own, where the job's user may run it,
+    else the machine's. `path` is the job's PATH. Raises Refused.
+    """
+    own = os.path.realpath(sys.executable)
+    if not has_account or (is_passable(Path(own)) and is_passable(Path(sys.executable))):
+        return sys.executable
+    if (found := shutil.which("python3", path=path or os.defpath)) is not None:
+        return found
+    raise Refused(
+        f"a pull needs Python: the job's user cannot run {own}, and there is no python3 in PATH "
+        "on this node. Install python3 (3.11 or later)"
+    )
