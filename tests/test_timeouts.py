@@ -144,6 +144,11 @@ STAY: Final[dict[str, str]] = {
     (
         "a job's own process, the default of an argument: a broker that is restarted answers again"
     ): "broker_client.ANSWER_S broker_client.AGAIN_S",
+    "a pull of a model, a job of its own: it goes on, or is repeated by the same command": """
+        pulling.copies.CUT_SHORT_S pulling.copies.LOCK_LOOK_S pulling.download.PAUSE_FIRST_S
+        pulling.download.PAUSE_MAX_S pulling.download.SLOW_S pulling.hub.SILENCE_S
+        pulling.hub.JSON_S pulling.peer.WAIT_S pulling.peer.LOOK_S pulling.progress.EVERY_S
+        pulled_models.LOOK_S pulled_models.UNPULL_S http.pulled.REMOVE_S""",
     "a link of a job's own program, whose calls take their deadline: `within_s`, `give_up_s`": """
         compression.ZSTD_BYTES_PER_S handshake.HANDSHAKE_S link.WITHIN_S link.LINGER_S
         progress.IDLE_S progress.TURN_S progress.DIAL_AGAIN_S transport.listening.LOOK_S

@@ -57,7 +57,7 @@ VERBS: Final[dict[str, Verb]] = {
     ),
     "model": Verb(
         MODELS,
-        "Keep data of models on nodes, so that replicas start faster; name and share models.",
+        "Pull models to nodes and keep their data there; name and share models.",
     ),
     "adapter": Verb(MODELS, "Add, remove and list LoRA adapters of models."),
     "undeploy": Verb(MODELS, "Stop serving a model."),

@@ -59,6 +59,7 @@ from services.node_agent.peers.kept_roster import RosterFile
 from services.node_agent.peers.peer_messages import NONCE_BYTES, Signer
 from services.node_agent.peers.peers import Peers, among
 from services.node_agent.peers.peers_udp import open_channel
+from services.node_agent.pulled.pulled import Pulled
 from services.node_agent.resident.resident import Resident
 from services.node_agent.runtimes.allowed import allowed_of
 from services.node_agent.runtimes.containers import Containers
@@ -240,6 +241,7 @@ def _agent(
             _containers(settings, jobs, machine),
             Pools(state_dir.resolve(), machine.memory_bytes, machine.numas),
             resident,
+            _pulled(settings, machine),
         ),
         prober=_prober(settings),
     )
@@ -265,6 +267,13 @@ def _containers(settings: Settings, jobs: JobDirectories, machine: Machine) -> C
         cache_bytes=settings.container_cache_bytes,
         taken=partial(accounts.ids_of_jobs, machine.users, machine.numbers),
     )
+
+
+def _pulled(settings: Settings, machine: Machine) -> Pulled:
+    """Return the models that jobs pull to this node."""
+    state_dir = Path(settings.state).resolve()
+    folder = Path(settings.pulled_dir).resolve() if settings.pulled_dir else state_dir / "pulled"
+    return Pulled(machine, state_dir, folder, settings.pulled_bytes, settings.hub)
 
 
 def _prober(settings: Settings) -> TcpProber | None:

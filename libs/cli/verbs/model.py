@@ -1,4 +1,4 @@
-"""`muster model`: resident data, aliases and guests of models."""
+"""`muster model`: pulled copies, resident data, aliases and guests of models."""
 
 import os
 from typing import Any, Final
@@ -10,6 +10,7 @@ from libs.cli.flags.limit_flags import given, limit_flags
 from libs.cli.flags.sizes import parse_size, show_size
 from libs.cli.gateway import ask, model_path
 from libs.cli.profile import read_profile
+from libs.cli.pulled_models import pull, pulled, unpull
 from libs.cli.terminal.output import listed, print_table, print_value
 from libs.cli.terminal.table import Column, state_colour
 from libs.common.errors import Refused
@@ -26,9 +27,13 @@ COLUMNS: Final = (
 )
 
 
-@click.group(short_help="Keep data of models on nodes; name and share models.")
+@click.group(short_help="Pull models to nodes and keep their data there; name and share models.")
 def command() -> None:
-    """Keep data of models on nodes, so that replicas start faster; name and share models."""
+    """Pull models to nodes and keep their data there; name and share models."""
+
+
+for each_verb in (pull, pulled, unpull):
+    command.add_command(each_verb)
 
 
 @command.command()

@@ -128,6 +128,15 @@ NODE_HELP: Final = {
         "Agent: bytes of the named caches of each tenant. Beyond them the least recently used "
         "caches of the tenant are removed before one of its jobs starts. 0: no bound."
     ),
+    "hub": "Agent: address of the hub from which `muster model pull` gets models.",
+    "pulled_dir": (
+        "Agent: folder for the models that jobs pull to this node. All users must be able to pass "
+        "the folders above it. Empty: `pulled` in the state directory."
+    ),
+    "pulled_bytes": (
+        "Agent: bytes of the pulled models of each tenant. Beyond them a pull removes the tenant's "
+        "least recently used ones that no job uses. 0: no bound."
+    ),
     "preflight": "Agent: 1 checks the devices of a job before it starts; 0 does not.",
     "burn_in": (
         "Agent: command that tests a device ($MUSTER_GPUS) after a reset or a quarantine, before "

@@ -156,6 +156,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     container_users: str = ""
     container_image_bytes: int = 200 << 30
     container_cache_bytes: int = 200 << 30
+    hub: str = "https://huggingface.co"
+    pulled_dir: str = ""
+    pulled_bytes: int = 500 << 30
     preflight: int = 1
     burn_in: str = ""
     burn_in_ms: int = 120_000

@@ -28,7 +28,14 @@ from pathlib import Path
 from typing import Final
 
 from libs.job.pulling.errors import PullError
-from libs.job.pulling.listing import COMMIT, LIST_NAME, Listed, check_repository, folder_of
+from libs.job.pulling.listing import (
+    COMMIT,
+    DEPTH_MAX,
+    LIST_NAME,
+    Listed,
+    check_repository,
+    folder_of,
+)
 
 # Bytes of a description, and of a note of a use. Entries that are looked at in one folder, copies
 # of one repository and of all, and entries whose sizes are summed up: jobs write here too.
@@ -326,13 +333,18 @@ def size_of(path: Path) -> int:
     Links are not followed.
     """
     total, seen = 0, 0
-    for above, _, names in os.walk(path):
-        for name in names:
-            with contextlib.suppress(OSError):
-                total += os.lstat(os.path.join(above, name)).st_size
-        seen += 1 + len(names)
-        if seen > SIZED_MAX:
-            break
+    folders = [] if path.is_symlink() else [(str(path), 0)]
+    while folders:
+        folder, depth = folders.pop()
+        with contextlib.suppress(OSError), os.scandir(folder) as entries:
+            for entry in entries:
+                seen += 1
+                if seen > SIZED_MAX:
+                    return total
+                if not entry.is_dir(follow_symlinks=False):
+                    total += entry.stat(follow_symlinks=False).st_size
+                elif depth < DEPTH_MAX:
+                    folders.append((entry.path, depth + 1))
     return total
 
 

@@ -62,6 +62,8 @@ ROUTES: Final[dict[tuple[str, str], Row]] = {
     ("GET", "/v1/jobs/{ref}/why"): READ,
     ("GET", "/v1/jobs/{ref}/pulls"): READ,
     ("GET", "/v1/jobs/{ref}/wait"): READ,
+    ("GET", "/v1/pulled"): READ,
+    ("DELETE", "/v1/pulled/{node_id}"): CREATE,
     ("GET", "/v1/jobs/{ref}/output"): READ,
     ("GET", "/v1/jobs/{ref}/attach"): READ,
     ("GET", "/v1/jobs/{ref}/files"): CHANGE,

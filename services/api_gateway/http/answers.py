@@ -35,6 +35,7 @@ from services.api_gateway.http.answer_types import (
     WhatIf,
     Why,
 )
+from services.api_gateway.http.pulled import NodePulled, Unpulled
 from services.api_gateway.http.pulls import PullShown
 from services.api_gateway.intents.secret_intents import SecretShown
 from services.api_gateway.views.adapters import AdapterList, AdapterShown
@@ -94,6 +95,8 @@ ANSWERS: Final[dict[tuple[str, str], Answer]] = {
     ("GET", "/v1/jobs/{ref}/history"): Answer(kind=JobHistory),
     ("GET", "/v1/jobs/{ref}/why"): Answer(kind=Why),
     ("GET", "/v1/jobs/{ref}/pulls"): _list("pulls", PullShown),
+    ("GET", "/v1/pulled"): _list("nodes", NodePulled),
+    ("DELETE", "/v1/pulled/{node_id}"): Answer(kind=Unpulled),
     ("GET", "/v1/jobs/{ref}/wait"): Answer(kind=JobShown),
     ("GET", "/v1/jobs/{ref}/output"): Answer(media=(BYTES,)),
     ("GET", "/v1/jobs/{ref}/attach"): Answer(media=(LINES,)),

@@ -24,6 +24,7 @@ from services.api_gateway.intents import (
     policy_fields,
     pool_fields,
     preemption_fields,
+    pulled_fields,
 )
 from services.api_gateway.intents.fields import check_known, check_range, convert, names_of
 from services.api_gateway.secrets import plain_secrets
@@ -223,6 +224,7 @@ def check_spec(spec: JobSpec) -> None:
     if spec.command or spec.container is None:
         check_command(spec.command)
     check_environment(spec.env)
+    pulled_fields.check(spec.command, spec.env, spec.image)
     check_labels(spec.labels)
     if spec.name and not NAME.fullmatch(spec.name):
         raise Refused(

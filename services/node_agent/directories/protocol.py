@@ -7,7 +7,7 @@ simulation's. `Memory` keeps the incarnation, the directory's name and small fil
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -43,9 +43,10 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """One attempt to start.
 
     For a `container` the supervisor starts its runner as the agent's own user; `image` is the
-    digest of its image; `in_registry`: a registry has it. `env` is the whole environment. The
-    marker notes the devices, limits, probe, shares and tenant for the next agent
-    (`marker_notes.py`).
+    For a `container` the supervisor starts its runner as the agent's own user; `image` is the
+    digest of its image; `in_registry`: a registry has it. `mounts` are those of pulled models
+    (`runner.own_mount`). `env` is the whole environment. The marker notes the devices, limits,
+    probe, shares and tenant for the next agent (`marker_notes.py`).
     """
 
     ref: AttemptRef
@@ -71,6 +72,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     hang_timeout_s: int = 0
     parts: dict[GpuId, int] = {}
     tenant: str = ""
+    mounts: tuple[Mapping[str, Any], ...] = ()
 
 
 class Piece(msgspec.Struct, frozen=True):

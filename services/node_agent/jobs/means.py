@@ -1,7 +1,8 @@
-"""The means of an attempt besides its process: a place on shared devices, memory pools, a
-container, and its part of resident data. The attempt has them until its release.
+"""The means of an attempt besides its process: a place on shared devices, memory pools, pulled
+models, a container, and its part of resident data. The attempt has them until its release.
 """
 
+import asyncio
 from collections.abc import Callable, Collection, Sequence
 
 from libs.common.errors import Refused
@@ -13,6 +14,7 @@ from services.node_agent.core.state import key_of
 from services.node_agent.directories.protocol import Launch, NoResident, Residence
 from services.node_agent.drivers import DeviceNodes
 from services.node_agent.memory.pools import RETURNED, Pools
+from services.node_agent.pulled.pulled import Pulled
 from services.node_agent.runtimes.containers import GONE, Containers
 from services.node_agent.runtimes.images import Credentials
 from services.node_agent.sharing.shares import Shares
@@ -34,15 +36,19 @@ class Means:
         containers: Containers | None = None,
         pools: Pools | None = None,
         resident: Residence | None = None,
+        pulled: Pulled | None = None,
     ) -> None:
         self.shares, self.containers = shares or Shares(), containers or Containers()
         self.pools = pools or Pools()
         self.resident: Residence = resident or NoResident()
+        self.pulled = pulled
 
     async def listen(self, bus: Bus, node_id: str) -> None:
-        """Answer gateways that ask for the memory of pools, or for the pulls of images."""
+        """Answer gateways that ask for pools, pulls of images, and pulled models."""
         await self.pools.listen(bus, node_id)
         await self.containers.images.listen(bus, node_id)
+        if self.pulled is not None:
+            await self.pulled.listen(bus, node_id)
 
     async def adopt(
         self,
@@ -54,6 +60,8 @@ class Means:
         await self.shares.adopt(adopted, tell)
         self.pools.adopt([key_of(found.ref) for found in adopted], inventory)
         self.containers.adopt([key_of(found.ref) for found in adopted])
+        if self.pulled is not None:
+            await asyncio.to_thread(self.pulled.adopt, {key_of(found.ref) for found in adopted})
 
     def isolation(self, inventory: Sequence[Gpu]) -> dict[str, str]:
         """Return the isolation that NodeRegistered reports."""
@@ -80,6 +88,8 @@ class Means:
         """
         shared = await self.shares.hold(launch, order, inventory)
         pooled = await self.pools.hold(shared, order, inventory)
+        if self.pulled is not None:
+            pooled = await self.pulled.hold(pooled, order)
         made = await self.containers.hold(
             pooled,
             order,
@@ -101,6 +111,8 @@ class Means:
         left = [f"container {said}" for said in boxed.values() if said != GONE]
         left += [f"memory pools {said}" for said in pooled.values() if said != RETURNED]
         left += filter(None, [await self.resident.let_go(key)])
+        if self.pulled is not None:
+            await self.pulled.let_go(key)
         return await self.shares.let_go(key) | pooled | boxed, left
 
     async def left(self, uuids: Collection[GpuId]) -> dict[GpuId, str]:
@@ -121,6 +133,8 @@ class Means:
         """Let go of everything; daemons and containers live on."""
         if self.uploads is not None:
             self.uploads.close()
+        if self.pulled is not None:
+            self.pulled.close()
         await self.resident.close()
         await self.containers.close()
         await self.pools.close()

@@ -6,7 +6,7 @@ content, so agents of several versions can share a folder.
 
 import io
 import os
-import shutil
+import stat
 import sys
 import zipfile
 from hashlib import sha256
@@ -52,12 +52,23 @@ def python_of(has_account: bool, path: str) -> str:
     """Return the Python that runs the program: the agent's own, where the job's user may run it,
     else the machine's. `path` is the job's PATH. Raises Refused.
     """
-    own = os.path.realpath(sys.executable)
-    if not has_account or (is_passable(Path(own)) and is_passable(Path(sys.executable))):
+    if not has_account:
         return sys.executable
-    if (found := shutil.which("python3", path=path or os.defpath)) is not None:
-        return found
+    folders = [each for each in f"{path}:{os.defpath}".split(":") if each.startswith("/")]
+    for found in (sys.executable, *(f"{folder}/python3" for folder in folders)):
+        if _is_open(found):
+            return found
     raise Refused(
-        f"a pull needs Python: the job's user cannot run {own}, and there is no python3 in PATH "
-        "on this node. Install python3 (3.11 or later)"
+        f"a pull needs Python: the job's user cannot run {sys.executable}, and there is no python3 "
+        "in PATH on this node that it can run. Install python3 (3.11 or later)"
     )
+
+
+def _is_open(program: str) -> bool:
+    """Return whether every user of the machine can run a program."""
+    real = Path(os.path.realpath(program))
+    try:
+        is_executable = bool(stat.S_IMODE(os.stat(real).st_mode) & stat.S_IXOTH)
+        return is_executable and is_passable(real) and is_passable(Path(program))
+    except OSError:
+        return False

@@ -176,7 +176,7 @@ class Containers:
             self.begun[key] = None
         held = [gpu for hold in order.gpus for gpu in inventory if gpu.uuid == hold.uuid]
         try:
-            places = self._places(order.spec)
+            places = [*self._places(order.spec), *map(dict, launch.mounts)]
             image = await self.images.ready(
                 engine, Wanted(order.spec.image, key, order.tenant, credentials, wanted, order.pin)
             )
