@@ -27,7 +27,8 @@ from libs.common.errors import Refused
 from libs.common.placeholders import PULL
 from libs.common.quantities import counted
 from libs.job.pulling.copies import FROM_PEER
-from libs.job.pulling.listing import MAIN, folder_of
+from libs.job.pulling.errors import PullError
+from libs.job.pulling.listing import MAIN, check_repository, check_revision, folder_of
 
 TOKEN: Final = "HF_TOKEN"  # nosec B105
 RETRIES: Final = 2
@@ -94,6 +95,11 @@ def pull(
     muster model pull Qwen/Qwen2.5-7B --from-node node-1 --to-node node-3
     muster deploy chat -- vllm serve {pulled:Qwen/Qwen2.5-7B} --port {port}
     """
+    try:
+        check_repository(repository)
+        check_revision(revision)
+    except PullError as error:
+        raise Refused(str(error)) from error
     profile = read_profile()
     words = [PULL, repository, "--revision", revision]
     words += [word for pattern in include for word in ("--include", pattern)]

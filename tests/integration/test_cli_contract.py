@@ -125,6 +125,20 @@ CASES: Final[dict[str, tuple[Case, ...]]] = {
         case(f"models {MODEL}", "queue    0 requests wait with 0 input tokens"),
         case("models -o json", MODEL),
     ),
+    "model pull": (
+        case("model pull a/b --to-node no-such --detach"),
+        case("model pull a/b --to-node no-such --detach --include x --hub http://hub"),
+        case("model pull ../b --all", "is not the name of a repository", 2),
+        case("model pull a/b --from-node no-such --to-node node-1", "has not registered", 1),
+    ),
+    "model pulled": (
+        case("model pulled", "NODE"),
+        case("model pulled no-such", "has not registered", 1),
+    ),
+    "model unpull": (
+        case("model unpull a/b --all"),
+        case("model unpull a/b --node no-such", "has not registered", 1),
+    ),
     "model keep": (
         case(f"model keep {MODEL} --tier artefact"),
         case("model keep no-such --tier artefact", "no-such", 1),
