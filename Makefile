@@ -104,5 +104,6 @@ init: ## build the first process of containers (after a change of init.c; x86-64
 	  -Wl,--build-id=none -Wl,-z,noseparate-code -Wl,-z,norelro -o $(INIT).x86_64 $(INIT).c
 	cd $(dir $(INIT)) && sha256sum init.c init.x86_64 > init.sha256
 
-docs: $(STAMP) ## write the generated pages of docs/
+docs: $(STAMP) ## write the generated pages of docs/ and the generated parts of the Python client
 	@$(BIN)/python -m libs.docs
+	@$(BIN)/python -m services.api_gateway.http.client_models

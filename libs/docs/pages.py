@@ -6,6 +6,7 @@ A new page is one row here.
 from collections.abc import Callable
 from typing import Final
 
+from libs.docs import client_source
 from libs.docs.cli_page import cli
 from libs.docs.health_page import health
 from libs.docs.life_pages import gpu_life, job_life, kept_life, node_life
@@ -22,4 +23,5 @@ PAGES: Final[dict[str, Callable[[], str]]] = {
     "settings.md": settings,
     "../.env.example": env_example,
     "cli.md": cli,
+    **client_source.pages(),
 }

@@ -8,7 +8,6 @@ gives up after MUSTER_AWAY_S (120) without an answer. Tests: tests/integration/t
 
 import json
 import time
-from base64 import b64decode
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
@@ -16,6 +15,7 @@ from libs.cli.faults import Cut, Declined, Unreachable
 from libs.cli.gateway import Json, job_path, opened
 from libs.cli.profile import Profile, away_s
 from libs.cli.terminal.output import complain
+from libs.client.position import Position
 
 PAUSE_FIRST_S: Final = 0.1
 PAUSE_MAX_S: Final = 2.0
@@ -29,32 +29,6 @@ class Listener(NamedTuple):
 
     output: Callable[[str, bytes], None]
     state: Callable[[str, int], None]
-
-
-class Position:
-    """The offset up to which each stream of the current attempt has been read."""
-
-    def __init__(self, starts: Mapping[str, int]) -> None:
-        self.attempt = 0
-        self.offsets = {"stdout": 0, "stderr": 0, **starts}
-
-    def take(self, frame: Json) -> bytes:
-        """Return the new bytes in a piece of output, and advance the offset."""
-        stream, offset, data = frame["stream"], int(frame["offset"]), b64decode(frame["data"])
-        fresh = data[max(0, self.offsets[stream] - offset) :]
-        self.offsets[stream] = max(self.offsets[stream], offset + len(data))
-        return fresh
-
-    def begin(self, attempt: int) -> bool:
-        """Start an attempt: its streams begin at 0.
-
-        Return True if it follows an earlier attempt that was seen.
-        """
-        follows = 0 < self.attempt < attempt
-        if follows:
-            self.offsets = dict.fromkeys(self.offsets, 0)
-        self.attempt = max(attempt, self.attempt)
-        return follows
 
 
 def attach(

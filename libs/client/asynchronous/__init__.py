@@ -1,0 +1,1 @@
+"""The two clients have the same files: `synchronous/` is generated from `asynchronous/`."""

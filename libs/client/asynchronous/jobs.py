@@ -1,0 +1,289 @@
+"""Jobs: submit, read, list, wait, cancel, explain; output, facts and files.
+
+Tests: tests/integration/test_client_cluster.py.
+"""
+
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from libs.client import calls, fields
+from libs.client.asynchronous import events, output, uploads
+from libs.client.asynchronous.connection import AsyncConnection
+from libs.client.asynchronous.job import AsyncJob
+from libs.client.asynchronous.pauses import pause
+from libs.client.errors import ApiError, InvalidRequest, RateLimited, TimedOut, Unavailable
+from libs.client.models.jobs import JobShown, WhatIf, Why
+from libs.client.models.log import Event
+from libs.client.models.specs import DryRun
+from libs.client.timing import POLL_S, Patience
+from libs.common.life.job_life import ENDED
+
+PAGE_ROWS: Final = 200
+FILE_BYTES_MAX: Final = 1 << 30
+
+
+class AsyncJobs:
+    """The jobs of the cluster that the key may see."""
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        self.connection = connection
+
+    async def submit(
+        self,
+        command: str | Sequence[str],
+        *,
+        gpus: float | None = None,
+        nodes: int | str | None = None,
+        name: str | None = None,
+        array: str | None = None,
+        image: str | None = None,
+        upload: str | Path | None = None,
+        workdir: str | Path | None = None,
+        env: Mapping[str, str] | None = None,
+        labels: Mapping[str, str] | None = None,
+        time_limit: int | str | None = None,
+        priority: int | None = None,
+        after: str | Sequence[str] | None = None,
+        idempotency_key: str | None = None,
+        **more: object,
+    ) -> AsyncJob:
+        """Submit a job and return it.
+
+        `command` is a list of words, or one text that is split as a shell does. `gpus` below 1 is a
+        part of a GPU. `nodes` above 1 makes a gang; "2..8" an elastic one. `array="0-99%4"` runs
+        100 elements, 4 at a time. `upload` is a directory to send along. `more` are all other
+        fields of `POST /v1/jobs` by their names, for example `memory`, `secrets` and `queue`.
+
+        A lost answer is repeated with the same idempotency key, so the job is submitted once.
+        Raises InvalidRequest with the wrong field, and every other ApiError.
+        """
+        body = fields.job_body(
+            command=command,
+            gpus=gpus,
+            nodes=nodes,
+            given={
+                "name": name,
+                "array": array,
+                "image": image,
+                "workdir": None if workdir is None else str(workdir),
+                "env": env,
+                "labels": labels,
+                "time_limit": time_limit,
+                "priority": priority,
+                "after": after,
+                **more,
+            },
+        )
+        if upload is not None:
+            body["upload"] = await uploads.sent(self.connection, upload)
+        key = idempotency_key or uuid.uuid4().hex
+        call = calls.changing("POST", calls.path_of("jobs"), self.connection.by_user(body), key=key)
+        return AsyncJob(self, await self.connection.ask(call, JobShown))
+
+    async def check(self, command: str | Sequence[str], **more: object) -> DryRun:
+        """Check a job and return what would be recorded, without submitting it.
+
+        Raises InvalidRequest with the wrong field.
+        """
+        call = calls.changing(
+            "POST",
+            calls.path_of("jobs"),
+            fields.job_body(command=command, given=more),
+            repeatable=True,
+            query={"dry_run": True},
+        )
+        return await self.connection.ask(call, DryRun)
+
+    async def whatif(
+        self,
+        command: str | Sequence[str] = "true",
+        *,
+        add_nodes: Mapping[str, object] | None = None,
+        **more: object,
+    ) -> WhatIf:
+        """Return whether a job would start now and where, or why not; nothing is recorded."""
+        body = fields.job_body(command=command, given={"add_nodes": add_nodes, **more})
+        call = calls.changing("POST", calls.path_of("whatif"), body, repeatable=True)
+        return await self.connection.ask(call, WhatIf)
+
+    async def get(self, ref: str) -> AsyncJob:
+        """Return the job of an id, a unique prefix of one, or a name. Raises NotFound."""
+        call = calls.reading(calls.job_path(ref))
+        return AsyncJob(self, await self.connection.ask(call, JobShown))
+
+    async def list(
+        self,
+        *,
+        all: bool = False,
+        state: str | Sequence[str] | None = None,
+        label: Mapping[str, str] | None = None,
+        limit: int | None = None,
+        **more: object,
+    ) -> AsyncIterator[AsyncJob]:
+        """Return the jobs by submission, page after page, at most `limit`.
+
+        `all`: also those that have ended. `more` are `since`, `user`, `tenant`, `name`, `kind`,
+        `elements`.
+        """
+        query = {
+            "all": all or None,
+            "state": ",".join(state) if isinstance(state, list | tuple) else state,
+            "label": [f"{name}={value}" for name, value in (label or {}).items()],
+            "limit": PAGE_ROWS if limit is None else max(1, min(PAGE_ROWS, limit)),
+            **more,
+        }
+        left, after = limit, None
+        while True:
+            call = calls.reading(calls.path_of("jobs"), {**query, "after": after})
+            data = await self.connection.send(call)
+            rows, after = calls.member(data, "jobs", tuple[JobShown, ...], call.what)
+            for row in rows if left is None else rows[:left]:
+                yield AsyncJob(self, row)
+            left = None if left is None else left - len(rows)
+            if after is None or (left is not None and left <= 0):
+                return
+
+    async def wait(
+        self,
+        ref: str,
+        timeout_s: float | None = None,
+        on_change: Callable[[AsyncJob], object] | None = None,
+    ) -> AsyncJob:
+        """Wait until the job has ended, and return it, also while the gateway is away for a while.
+
+        Raises TimedOut after `timeout_s`.
+        """
+        until = None if timeout_s is None else time.monotonic() + timeout_s
+        state = ""
+        job = await self.get(ref)
+        patience = Patience(self.connection.timing.away_s)
+        while True:
+            if job.state != state:
+                state = job.state
+                if on_change is not None:
+                    on_change(job)
+            if state in ENDED:
+                return job
+            left_s = POLL_S if until is None else min(POLL_S, until - time.monotonic())
+            if left_s <= 0:
+                raise TimedOut(f"job {job.id} is still {state} after {timeout_s:g} s")
+            try:
+                job = await self._poll(job.id, left_s, state if on_change is not None else "")
+                patience.reset()
+            except (Unavailable, RateLimited) as error:
+                await self._again(patience, error)
+
+    async def _poll(self, job_id: str, within_s: float, state: str) -> AsyncJob:
+        call = calls.reading(
+            calls.job_path(job_id, "wait"),
+            {"timeout_s": f"{within_s:.3f}", "state": state},
+            timeout_s=within_s + self.connection.timing.timeout_s,
+        )
+        return AsyncJob(self, await self.connection.ask(call, JobShown))
+
+    async def _again(self, patience: Patience, error: ApiError) -> None:
+        """Pause before the next try. Raises the error if the gateway was away for too long."""
+        pause_s = patience.pause_s(time.monotonic())
+        if pause_s is None:
+            raise error
+        await pause(pause_s)
+
+    async def cancel(
+        self, ref: str, grace_s: float | None = None, signal: str | int | None = None
+    ) -> AsyncJob:
+        """End a job: `signal` (SIGTERM), and SIGKILL after `grace_s` (the job's own).
+
+        Raises Conflict if the job has ended.
+        """
+        body = {"grace_s": grace_s, "signal": signal}
+        return await self._change(ref, "cancel", body)
+
+    async def kill(self, ref: str) -> AsyncJob:
+        """End a job at once, with SIGKILL. Raises Conflict if the job has ended."""
+        return await self._change(ref, "kill", {})
+
+    async def hold(self, ref: str) -> AsyncJob:
+        """Keep a waiting job from starting."""
+        return await self._change(ref, "hold", {})
+
+    async def release(self, ref: str) -> AsyncJob:
+        """Let a held job start."""
+        return await self._change(ref, "release", {})
+
+    async def _change(self, ref: str, verb: str, body: Mapping[str, object]) -> AsyncJob:
+        signed = self.connection.by_user(body)
+        call = calls.changing("POST", calls.job_path(ref, verb), signed, repeatable=True)
+        return AsyncJob(self, await self.connection.ask(call, JobShown))
+
+    async def why(self, ref: str) -> Why:
+        """Explain why a job waits: blockers, order, remedies."""
+        return await self.connection.ask(calls.reading(calls.job_path(ref, "why")), Why)
+
+    def logs(
+        self,
+        ref: str,
+        *,
+        follow: bool = False,
+        stream: str | None = None,
+        rank: int = 0,
+        attempt: int | None = None,
+    ) -> AsyncIterator[str]:
+        """Return the lines of the output of one rank, stdout before stderr.
+
+        With `follow` the lines of both streams come as they are written, until the job has ended,
+        over broken connections and restarts of the job.
+        """
+        fields.check_stream(stream)
+        if follow and attempt is None:
+            return output.followed(self.connection, ref, rank=rank, stream=stream)
+        return output.lines(self.connection, ref, rank=rank, stream=stream, attempt=attempt or 0)
+
+    def events(
+        self,
+        ref: str | None = None,
+        *,
+        follow: bool = False,
+        node: str | None = None,
+        kind: str | None = None,
+        since: str | None = None,
+        after: int = 0,
+    ) -> AsyncIterator[Event]:
+        """Return the facts about a job, or about everything without `ref`, in order.
+
+        `after` is the sequence of a commit. With `follow` new facts come as they are recorded; the
+        facts about one job end with its end.
+        """
+        query = {"job": ref, "node": node, "kind": kind, "since": since}
+        if follow:
+            return events.followed(self.connection, query, after)
+        return events.listed(self.connection, query, after)
+
+    async def file(self, ref: str, path: str, rank: int = 0, bytes_max: int | None = None) -> bytes:
+        """Return a file of the job's working directory on the node of `rank`.
+
+        Raises NotFound, TooEarly before the job has been placed, and InvalidRequest if the file has
+        more than `bytes_max` bytes (1 GiB).
+        """
+        bound = FILE_BYTES_MAX if bytes_max is None else bytes_max
+        node_id = await self._node_of(ref, rank) if rank else None
+        call = calls.reading(calls.job_path(ref, "files"), {"path": path, "node_id": node_id})
+        found = bytearray()
+        async with self.connection.opened(call) as answer:
+            async for piece in answer.aiter_bytes():
+                found += piece
+                if len(found) > bound:
+                    raise InvalidRequest(
+                        f"path: {path} of job {ref} has more than {bound} bytes: raise bytes_max, "
+                        "or copy it with muster cp",
+                        field="path",
+                    )
+        return bytes(found)
+
+    async def _node_of(self, ref: str, rank: int) -> str:
+        nodes = (await self.get(ref)).shown.node_ids
+        if rank >= len(nodes):
+            raise InvalidRequest(f"rank: {rank} is out of bounds: job {ref} has {len(nodes)} nodes")
+        return nodes[rank]

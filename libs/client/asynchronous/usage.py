@@ -1,0 +1,31 @@
+"""What tenants, users and keys used, and were charged.
+
+Tests: tests/integration/test_client_resources.py.
+"""
+
+from collections.abc import Sequence
+
+from libs.client import calls
+from libs.client.asynchronous.connection import AsyncConnection
+from libs.client.models.tenants import UsageList
+
+
+class AsyncUsage:
+    """Tokens and GPU time, from the archive."""
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        self._connection = connection
+
+    async def get(
+        self,
+        *,
+        since: str | None = None,
+        until: str | None = None,
+        by: Sequence[str] = ("tenant", "user", "model"),
+    ) -> UsageList:
+        """Return the lines of a time, told apart by some of tenant, user, key and model.
+
+        `since` and `until` are instants (RFC 3339) or durations before now, for example "7d".
+        """
+        query = {"since": since, "until": until, "by": ",".join(by)}
+        return await self._connection.ask(calls.reading(calls.path_of("usage"), query), UsageList)

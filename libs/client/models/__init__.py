@@ -1,0 +1,1 @@
+"""The answers of a gateway, generated from its description."""

@@ -1,0 +1,33 @@
+"""Answers in notebooks: a table of what is set, with every text escaped."""
+
+import msgspec
+
+from libs.client.display import CELL_CHARS_MAX, Shown, job_line
+from libs.client.models.jobs import JobShown, MemberShown
+
+
+class Thing(Shown):
+    name: str = ""
+    many: list[str] = []  # noqa: RUF012  a struct copies it
+    pairs: dict[str, int] = {}  # noqa: RUF012
+    parts: list[msgspec.Struct] = []  # noqa: RUF012
+
+
+def test_a_table_has_what_is_set_and_nothing_is_executed() -> None:
+    html = Thing(name="<script>", many=["a", "b"], pairs={"x": 1})._repr_html_()
+    assert html == (
+        "<table><tr><th>name</th><td>&lt;script&gt;</td></tr>"
+        "<tr><th>many</th><td>a, b</td></tr><tr><th>pairs</th><td>x=1</td></tr></table>"
+    )
+
+
+def test_long_values_are_cut_and_parts_are_shown() -> None:
+    assert f"{'a' * CELL_CHARS_MAX}..." in Thing(name="a" * 999)._repr_html_()
+    assert "MemberShown" in Thing(parts=[MemberShown(node_id="node-1")])._repr_html_()
+
+
+def test_a_job_is_one_line() -> None:
+    assert job_line(JobShown(id="j1", state="queued")) == "<Job j1: queued>"
+    nodes = [f"n{number}" for number in range(5)]
+    job = JobShown(id="j1", name="train", state="failed", node_ids=nodes, exit_code=3)
+    assert job_line(job) == "<Job j1 train: failed on n0, n1, n2 and 2 more, exit code 3>"
