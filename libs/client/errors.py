@@ -176,6 +176,11 @@ def retry_after_s(body: dict[str, Any]) -> float:
     return float(value) if valid and value is not None else 0.0
 
 
+def asked_pause_s(error: ApiError) -> float:
+    """Return the pause that an error asks for, in seconds; 0 if it asks for none."""
+    return error.retry_after_s if isinstance(error, RateLimited | Unavailable) else 0.0
+
+
 def _problem(answer: bytes) -> dict[str, Any]:
     try:
         value = json.loads(answer)

@@ -7,7 +7,7 @@ repeated only if it is repeatable. Tests: tests/unit/test_client_retries.py.
 from typing import Final
 
 from libs.client.calls import Call
-from libs.client.errors import ApiError, RateLimited, Unavailable
+from libs.client.errors import ApiError, RateLimited, Unavailable, asked_pause_s
 
 PAUSE_FIRST_S: Final = 0.1
 PAUSE_MAX_S: Final = 2.0
@@ -30,8 +30,7 @@ class Retries:
         """
         if not self._may_repeat(error):
             return None
-        asked_s = error.retry_after_s if isinstance(error, RateLimited | Unavailable) else 0.0
-        pause_s = max(asked_s, self.next_s * (0.5 + random / 2))
+        pause_s = max(asked_pause_s(error), self.next_s * (0.5 + random / 2))
         self.next_s = min(PAUSE_MAX_S, 2 * self.next_s)
         return pause_s if now_s + pause_s <= self.until_s else None
 

@@ -12,10 +12,15 @@ RETRY_S: Final = 10.0
 IDLE_S: Final = 2.0
 # One long poll. The gateway bounds it by MUSTER_WAIT_MAX_MS.
 POLL_S: Final = 25.0
+# A gateway sends something on an open stream every MUSTER_KEEPALIVE_MS (15 s).
+SILENCE_S: Final = 60.0
 # The gateway answers when it has stored the whole upload.
 SEND_S: Final = 600.0
 # Between two looks at something that no long poll watches.
 LOOK_S: Final = 0.3
+# A long poll if more wait at once than may: then each waits its turn.
+POLL_BUSY_S: Final = 5.0
+POLL_MIN_S: Final = 0.2
 # Pauses between two tries to continue a stream.
 AGAIN_FIRST_S: Final = 0.1
 AGAIN_MAX_S: Final = 2.0
@@ -35,6 +40,12 @@ class Timing(NamedTuple):
     idle_s: float = IDLE_S
 
 
+def poll_s(waiting: int, at_once: int, left_s: float = POLL_S) -> float:
+    """Return how long one of `waiting` long polls may take, if `at_once` may be open."""
+    busy_s = max(POLL_MIN_S, POLL_BUSY_S * at_once / waiting) if waiting > at_once else POLL_S
+    return min(busy_s, left_s)
+
+
 class Patience:
     """The pauses of a follower that lost its gateway; an answer resets them."""
 
@@ -48,11 +59,14 @@ class Patience:
         self.since_s = None
         self.next_s = AGAIN_FIRST_S
 
-    def pause_s(self, now_s: float) -> float | None:
-        """Return the pause before the next try, or None if the gateway was away for too long."""
+    def pause_s(self, now_s: float, asked_s: float = 0.0) -> float | None:
+        """Return the pause before the next try, or None if the gateway was away for too long.
+
+        `asked_s` is the least pause that the gateway asks for.
+        """
         if self.since_s is None:
             self.since_s = now_s
         if now_s - self.since_s > self.away_s:
             return None
         found, self.next_s = self.next_s, min(AGAIN_MAX_S, 2 * self.next_s)
-        return found
+        return max(found, asked_s)

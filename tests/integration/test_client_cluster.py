@@ -3,11 +3,13 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
+from libs.client.asynchronous.client import AsyncClient
 from libs.client.errors import (
     Conflict,
     Forbidden,
@@ -200,6 +202,26 @@ async def test_a_thousand_submits_at_once_are_each_one_job(world: ClientWorld) -
     listed = [job.name async for job in world.many.jobs.list(label={"many": "1"})]
     assert sorted(listed) == sorted(f"many-{number}" for number in range(SUBMITS))
     await asyncio.gather(*(job.cancel() for job in jobs))
+
+
+async def test_many_waits_do_not_delay_other_calls(world: ClientWorld) -> None:
+    async with AsyncClient(profile=world.profile, calls_at_once=2) as client:
+        jobs = await asyncio.gather(*(client.jobs.submit("true", hold=True) for _ in range(40)))
+        waits = [asyncio.ensure_future(job.wait(timeout_s=WAIT_S)) for job in jobs]
+        await asyncio.sleep(0.5)
+        async with asyncio.timeout(WAIT_S / 4):  # shorter than the long polls
+            await asyncio.gather(*(client.jobs.release(job.id) for job in jobs))
+        assert {job.state for job in await asyncio.gather(*waits)} == {"completed"}
+
+
+async def test_one_client_serves_many_threads(world: ClientWorld) -> None:
+    def submit(number: int) -> str:
+        return (
+            world.client.jobs.submit("true", name=f"thread-{number}").wait(timeout_s=WAIT_S).state
+        )
+
+    with ThreadPoolExecutor(16) as threads:
+        assert set(threads.map(submit, range(48))) == {"completed"}
 
 
 async def test_the_cluster_says_who_asks_and_what_it_is(world: ClientWorld) -> None:

@@ -182,6 +182,12 @@ def test_a_job_has_the_name_of_its_function() -> None:
     assert packed.job_fields(written, {"name": "mine"}) == {"name": "mine"}
 
 
+def test_the_entry_point_of_an_image_does_not_run_instead_of_python() -> None:
+    found = packed.job_fields(written, {"image": "a", "container": {"user": "1"}})
+    assert found["container"] == {"entrypoint": [], "user": "1"}
+    assert packed.job_fields(written, {"image": "a"})["container"] == {"entrypoint": []}
+
+
 def test_the_same_content_gives_the_same_archive(tmp_path: Path) -> None:
     (tmp_path / "module.py").write_text("x = 1\n")
     first, second = (

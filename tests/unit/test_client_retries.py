@@ -5,7 +5,7 @@ import pytest
 from libs.client.calls import Call
 from libs.client.errors import ApiError, Conflict, NotFound, RateLimited, Unavailable
 from libs.client.retries import PAUSE_FIRST_S, PAUSE_MAX_S, Retries
-from libs.client.timing import AGAIN_MAX_S, Patience
+from libs.client.timing import AGAIN_MAX_S, POLL_BUSY_S, POLL_MIN_S, POLL_S, Patience, poll_s
 
 ONCE = Call("POST", "/v1/jobs")
 AGAIN = Call("POST", "/v1/jobs", repeatable=True)
@@ -63,3 +63,10 @@ def test_a_follower_waits_for_its_gateway_until_its_time_is_over() -> None:
     for _ in range(9):
         last = patience.pause_s(200.0)
     assert last == AGAIN_MAX_S
+    assert patience.pause_s(200.0, asked_s=9.0) == 9.0
+
+
+def test_long_polls_take_turns_if_more_wait_than_may() -> None:
+    assert poll_s(256, 256) == POLL_S and poll_s(1, 256, left_s=3.0) == 3.0
+    assert poll_s(512, 256) == POLL_BUSY_S / 2
+    assert poll_s(1_000_000, 256) == POLL_MIN_S

@@ -18,12 +18,14 @@ from libs.client.asynchronous.pauses import Places, in_thread, pause
 from libs.client.calls import BYTES, Call
 from libs.client.errors import ApiError, InvalidRequest, Unavailable, error_of
 from libs.client.retries import Retries
-from libs.client.timing import Timing
+from libs.client.timing import Timing, poll_s
 
 T = TypeVar("T")
 
 READ_BYTES: Final = 1 << 20
 PROBLEM_BYTES_MAX: Final = 65_536
+# Long polls that are open at one time; further ones take turns.
+POLLS_AT_ONCE: Final = 256
 USER_AGENT: Final = "muster-python"
 
 
@@ -34,6 +36,8 @@ class AsyncConnection:
         self.profile = profile
         self.timing = timing
         self._places = Places(calls_at_once)
+        self._polls = Places(POLLS_AT_ONCE)
+        self._waiting: set[object] = set()
         headers = {"User-Agent": USER_AGENT, "Accept": "*/*"}
         if profile.key:
             headers["Authorization"] = f"Bearer {profile.key}"
@@ -55,6 +59,20 @@ class AsyncConnection:
         """Close all connections."""
         await self._http.aclose()
 
+    @asynccontextmanager
+    async def long_poll(self) -> AsyncIterator[float]:
+        """Take a place for a long poll, and give the longest time that it may take in seconds.
+
+        Long polls have places of their own, so that calls never wait behind them.
+        """
+        poll = object()
+        self._waiting.add(poll)
+        try:
+            async with self._polls:
+                yield poll_s(len(self._waiting), POLLS_AT_ONCE)
+        finally:
+            self._waiting.discard(poll)
+
     def by_user(self, body: Mapping[str, object]) -> dict[str, object]:
         """Return a body with the user of the profile, if it names none itself."""
         named = {"user": self.profile.user} if self.profile.user else {}
@@ -74,7 +92,7 @@ class AsyncConnection:
         while True:
             try:
                 async with self._places:
-                    return await self._once(call, content)
+                    return await self.once(call, content)
             except ApiError as error:
                 chance = random.random()  # nosec B311  it only spreads the tries of many clients
                 pause_s = tries.pause_s(error, time.monotonic(), chance)
@@ -82,7 +100,8 @@ class AsyncConnection:
                     raise
                 await pause(pause_s)
 
-    async def _once(self, call: Call, content: Callable[[], BinaryIO] | None) -> bytes:
+    async def once(self, call: Call, content: Callable[[], BinaryIO] | None = None) -> bytes:
+        """Send a call without repeating it, and return the answer's bytes. Raises ApiError."""
         try:
             if content is None:
                 answer = await self._http.send(self._request(call, call.content))

@@ -78,9 +78,15 @@ def files_of(function: Callable[..., object], calls: Sequence[Arguments]) -> dic
 
 
 def job_fields(function: Callable[..., object], fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of the job, with a name from the function's if none is given."""
+    """Return the fields of the job, with a name from the function's if none is given.
+
+    The entry point of an image must not run instead of Python.
+    """
     name = "".join(c for c in getattr(function, "__name__", "") if c.isalnum() or c in "._-")
-    return {"name": name.lstrip("._-")[:128] or None, **fields}
+    found = {"name": name.lstrip("._-")[:128] or None, **fields}
+    if found.get("image"):
+        found["container"] = {"entrypoint": [], **(found.get("container") or {})}
+    return found
 
 
 @contextmanager

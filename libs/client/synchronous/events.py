@@ -12,11 +12,11 @@ from typing import Final
 from libs.client import calls
 from libs.client.synchronous.connection import Connection
 from libs.client.synchronous.pauses import pause
-from libs.client.errors import ApiError, RateLimited, Unavailable
+from libs.client.errors import ApiError, RateLimited, Unavailable, asked_pause_s
 from libs.client.lines import LineBuffer
 from libs.client.models.log import Event, EventList
 from libs.client.sequence import Sequence
-from libs.client.timing import Patience
+from libs.client.timing import SILENCE_S, Patience
 
 PAGE_ROWS: Final = 1_000
 # The facts that end a job.
@@ -45,7 +45,9 @@ def followed(
     patience = Patience(connection.timing.away_s)
     while True:
         call = calls.reading(
-            calls.path_of("events"), {**query, "after": sequence.after, "follow": True}
+            calls.path_of("events"),
+            {**query, "after": sequence.after, "follow": True},
+            timeout_s=SILENCE_S,
         )
         fault: ApiError = Unavailable(f"{call.what} ended")
         try:
@@ -62,7 +64,7 @@ def followed(
                                 return
         except (Unavailable, RateLimited) as error:
             fault = error
-        pause_s = patience.pause_s(time.monotonic())
+        pause_s = patience.pause_s(time.monotonic(), asked_pause_s(fault))
         if pause_s is None:
             raise fault
         pause(pause_s)

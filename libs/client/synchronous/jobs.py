@@ -15,11 +15,18 @@ from libs.client.synchronous import events, output, uploads
 from libs.client.synchronous.connection import Connection
 from libs.client.synchronous.job import Job
 from libs.client.synchronous.pauses import pause
-from libs.client.errors import ApiError, InvalidRequest, RateLimited, TimedOut, Unavailable
+from libs.client.errors import (
+    ApiError,
+    InvalidRequest,
+    RateLimited,
+    TimedOut,
+    Unavailable,
+    asked_pause_s,
+)
 from libs.client.models.jobs import JobShown, WhatIf, Why
 from libs.client.models.log import Event
 from libs.client.models.specs import DryRun
-from libs.client.timing import POLL_S, Patience
+from libs.client.timing import Patience
 from libs.common.life.job_life import ENDED
 
 PAGE_ROWS: Final = 200
@@ -34,7 +41,7 @@ class Jobs:
 
     def submit(
         self,
-        command: str | Sequence[str],
+        command: str | Sequence[str] = (),
         *,
         gpus: float | None = None,
         nodes: int | str | None = None,
@@ -53,10 +60,11 @@ class Jobs:
     ) -> Job:
         """Submit a job and return it.
 
-        `command` is a list of words, or one text that is split as a shell does. `gpus` below 1 is a
-        part of a GPU. `nodes` above 1 makes a gang; "2..8" an elastic one. `array="0-99%4"` runs
-        100 elements, 4 at a time. `upload` is a directory to send along. `more` are all other
-        fields of `POST /v1/jobs` by their names, for example `memory`, `secrets` and `queue`.
+        `command` is a list of words, or one text that is split as a shell does; an image may have
+        its own. `gpus` below 1 is a part of a GPU. `nodes` above 1 makes a gang; "2..8" an elastic
+        one. `array="0-99%4"` runs 100 elements, 4 at a time. `upload` is a directory to send along.
+        `more` are all other fields of `POST /v1/jobs` by their names, for example `memory`,
+        `secrets` and `queue`.
 
         A lost answer is repeated with the same idempotency key, so the job is submitted once.
         Raises InvalidRequest with the wrong field, and every other ApiError.
@@ -168,26 +176,30 @@ class Jobs:
                     on_change(job)
             if state in ENDED:
                 return job
-            left_s = POLL_S if until is None else min(POLL_S, until - time.monotonic())
-            if left_s <= 0:
+            if until is not None and time.monotonic() >= until:
                 raise TimedOut(f"job {job.id} is still {state} after {timeout_s:g} s")
             try:
-                job = self._poll(job.id, left_s, state if on_change is not None else "")
+                job = self._poll(job.id, until, state if on_change is not None else "")
                 patience.reset()
             except (Unavailable, RateLimited) as error:
                 self._again(patience, error)
 
-    def _poll(self, job_id: str, within_s: float, state: str) -> Job:
-        call = calls.reading(
-            calls.job_path(job_id, "wait"),
-            {"timeout_s": f"{within_s:.3f}", "state": state},
-            timeout_s=within_s + self.connection.timing.timeout_s,
-        )
-        return Job(self, self.connection.ask(call, JobShown))
+    def _poll(self, job_id: str, until: float | None, state: str) -> Job:
+        """Return the job when it has left `state` (has ended, without one), or after a while."""
+        with self.connection.long_poll() as longest_s:
+            left_s = longest_s if until is None else until - time.monotonic()
+            within_s = max(0.0, min(longest_s, left_s))
+            call = calls.reading(
+                calls.job_path(job_id, "wait"),
+                {"timeout_s": f"{within_s:.3f}", "state": state},
+                timeout_s=within_s + self.connection.timing.timeout_s,
+            )
+            shown = calls.decoded(self.connection.once(call), JobShown, call.what)
+        return Job(self, shown)
 
     def _again(self, patience: Patience, error: ApiError) -> None:
         """Pause before the next try. Raises the error if the gateway was away for too long."""
-        pause_s = patience.pause_s(time.monotonic())
+        pause_s = patience.pause_s(time.monotonic(), asked_pause_s(error))
         if pause_s is None:
             raise error
         pause(pause_s)

@@ -12,10 +12,10 @@ from typing import Any
 from libs.client import calls
 from libs.client.synchronous.connection import Connection
 from libs.client.synchronous.pauses import pause
-from libs.client.errors import ApiError, RateLimited, Unavailable
+from libs.client.errors import ApiError, RateLimited, Unavailable, asked_pause_s
 from libs.client.lines import LineBuffer, text_of
 from libs.client.position import Position
-from libs.client.timing import Patience
+from libs.client.timing import SILENCE_S, Patience
 
 STREAMS = ("stdout", "stderr")
 
@@ -59,7 +59,7 @@ def _frames(
     patience = Patience(connection.timing.away_s)
     while True:
         query = {"rank": rank, **position.offsets, "attempt": position.attempt or None}
-        call = calls.reading(calls.job_path(ref, "attach"), query)
+        call = calls.reading(calls.job_path(ref, "attach"), query, timeout_s=SILENCE_S)
         fault: ApiError = Unavailable(f"{call.what} ended before the job")
         try:
             with connection.opened(call) as answer:
@@ -78,7 +78,7 @@ def _frames(
                             return
         except (Unavailable, RateLimited) as error:
             fault = error
-        pause_s = patience.pause_s(time.monotonic())
+        pause_s = patience.pause_s(time.monotonic(), asked_pause_s(fault))
         if pause_s is None:
             raise fault
         pause(pause_s)
