@@ -43,6 +43,13 @@ def _text(value: object) -> str:
     return repr(value) if isinstance(value, msgspec.Struct) else str(value)
 
 
+def end_words(job: Any) -> str:  # noqa: ANN401  a JobShown, which imports this module
+    """Return how a job ended: `is failed with exit code 3 (out_of_memory)`."""
+    code = "" if job.exit_code is None else f" with exit code {job.exit_code}"
+    why = f" ({job.reason})" if job.reason not in ("", job.state) else ""
+    return f"is {job.state}{code}{why}"
+
+
 def job_line(job: Any) -> str:  # noqa: ANN401  a JobShown, which imports this module
     """Return a job in one line: `<Job j2m4kqp3da train: running on node-1>`."""
     name = f" {job.name}" if job.name else ""

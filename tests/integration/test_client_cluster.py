@@ -1,10 +1,13 @@
 """The client against a whole embedded cluster: jobs, gangs, arrays, output, facts, files."""
 
 import asyncio
+import os
+import signal
 import time
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 import pytest_asyncio
@@ -222,6 +225,37 @@ async def test_one_client_serves_many_threads(world: ClientWorld) -> None:
 
     with ThreadPoolExecutor(16) as threads:
         assert set(threads.map(submit, range(48))) == {"completed"}
+
+
+async def test_a_killed_gateway_costs_no_line_no_fact_and_no_second_job(world: ClientWorld) -> None:
+    job = await world.many.jobs.submit(
+        ["sh", "-c", "for n in $(seq 60); do echo $n; sleep 0.1; done"]
+    )
+    lines = asyncio.ensure_future(collected(job.logs(follow=True)))
+    facts = asyncio.ensure_future(collected(job.events(follow=True)))
+    waited = asyncio.ensure_future(job.wait(timeout_s=WAIT_S))
+    await asyncio.sleep(1.0)
+    gateway = world.cluster.ticket("gateway")
+    assert gateway is not None
+    os.kill(gateway.pid, signal.SIGKILL)
+    async with AsyncClient(profile=world.profile, retry_s=WAIT_S) as client:
+        submitted = await asyncio.gather(
+            *(client.jobs.submit("true", name=f"killed-{number}") for number in range(20))
+        )
+        assert len({each.id for each in submitted}) == 20
+        listed = [each.name async for each in client.jobs.list(all=True, since="1h")]
+    assert sum(name.startswith("killed-") for name in listed) == 20
+    assert await lines == [str(number) for number in range(1, 61)]
+    kinds = [fact.kind for fact in await facts]
+    assert kinds == [event.kind async for event in job.events()][: len(kinds)]
+    assert kinds[-1] == "job.closed" and (await waited).state == "completed"
+
+
+T = TypeVar("T")
+
+
+async def collected(values: AsyncIterator[T]) -> list[T]:
+    return [value async for value in values]
 
 
 async def test_the_cluster_says_who_asks_and_what_it_is(world: ClientWorld) -> None:

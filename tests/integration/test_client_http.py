@@ -3,6 +3,7 @@ streams.
 """
 
 import json
+import ssl
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ from libs.client.errors import (
     Unavailable,
 )
 from libs.client.synchronous.client import Client
+from libs.embedded import certificates
 from tests.integration import cli_world
 from tests.integration.cli_world import Break, Problem, Request, World, ended, line, output, state
 
@@ -240,3 +242,25 @@ def test_the_body_of_a_change_is_json(world: World, client: Client) -> None:
     client.jobs.cancel("j1", grace_s=2)
     (asked,) = world.asked("POST", "/v1/jobs/j1/cancel")
     assert json.loads(asked.body)["grace_s"] == 2
+
+
+def test_over_https_the_certificate_is_checked_against_the_trusted_ones(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificates.authority(tmp_path, "users")
+    certificates.server(tmp_path, "shown", "users", ["localhost"])
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(
+        certificates.certificate_file(tmp_path, "shown"), certificates.key_file(tmp_path, "shown")
+    )
+    world.server.socket = context.wrap_socket(world.server.socket, server_side=True)
+    world.routes["GET /v1/jobs/j1"] = cli_world.job("j1")
+    url = f"https://localhost:{world.server.server_port}"
+    with (
+        Client(url, key="k", retry_s=0.0) as client,
+        pytest.raises(Unavailable, match="certificate verify failed"),
+    ):
+        client.jobs.get("j1")
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "users.pem"))
+    with Client(url, key="k") as client:
+        assert client.jobs.get("j1").id == "j1"

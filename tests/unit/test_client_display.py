@@ -2,7 +2,7 @@
 
 import msgspec
 
-from libs.client.display import CELL_CHARS_MAX, Shown, job_line
+from libs.client.display import CELL_CHARS_MAX, Shown, end_words, job_line
 from libs.client.models.jobs import JobShown, MemberShown
 
 
@@ -24,6 +24,12 @@ def test_a_table_has_what_is_set_and_nothing_is_executed() -> None:
 def test_long_values_are_cut_and_parts_are_shown() -> None:
     assert f"{'a' * CELL_CHARS_MAX}..." in Thing(name="a" * 999)._repr_html_()
     assert "MemberShown" in Thing(parts=[MemberShown(node_id="node-1")])._repr_html_()
+
+
+def test_the_end_of_a_job_has_its_exit_code_and_a_reason_that_says_more() -> None:
+    ended = JobShown(state="failed", reason="failed", exit_code=3)
+    assert end_words(ended) == "is failed with exit code 3"
+    assert end_words(JobShown(state="rejected", reason="no budget")) == "is rejected (no budget)"
 
 
 def test_a_job_is_one_line() -> None:

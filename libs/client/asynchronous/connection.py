@@ -94,11 +94,22 @@ class AsyncConnection:
                 async with self._places:
                     return await self.once(call, content)
             except ApiError as error:
-                chance = random.random()  # nosec B311  it only spreads the tries of many clients
-                pause_s = tries.pause_s(error, time.monotonic(), chance)
-                if pause_s is None:
-                    raise
-                await pause(pause_s)
+                await _again(tries, error)
+
+    async def read(self, call: Call, bytes_max: int) -> bytes:
+        """Return at most `bytes_max` + 1 bytes of a streamed answer. Raises ApiError."""
+        tries = Retries(call, self.timing.retry_s, time.monotonic())
+        while True:
+            found = bytearray()
+            try:
+                async with self._places, self.opened(call) as answer:
+                    async for piece in answer.aiter_bytes():
+                        found += piece
+                        if len(found) > bytes_max:
+                            break
+                return bytes(found[: bytes_max + 1])
+            except ApiError as error:
+                await _again(tries, error)
 
     async def once(self, call: Call, content: Callable[[], BinaryIO] | None = None) -> bytes:
         """Send a call without repeating it, and return the answer's bytes. Raises ApiError."""
@@ -157,6 +168,15 @@ class AsyncConnection:
         return Unavailable(
             f"{where} did not answer {call.what}: {text}; it may still carry out the request"
         )
+
+
+async def _again(tries: Retries, error: ApiError) -> None:
+    """Pause before the next try. Raises the error if there is none."""
+    chance = random.random()  # nosec B311  it only spreads the tries of many clients
+    pause_s = tries.pause_s(error, time.monotonic(), chance)
+    if pause_s is None:
+        raise error
+    await pause(pause_s)
 
 
 def _address(profile: Profile) -> str:

@@ -13,7 +13,8 @@ from libs.client.asynchronous import uploads
 from libs.client.asynchronous.job import AsyncJob
 from libs.client.asynchronous.jobs import AsyncJobs
 from libs.client.asynchronous.pauses import pause
-from libs.client.errors import InvalidRequest, NotFound, TimedOut, TooEarly
+from libs.client.display import end_words
+from libs.client.errors import ApiError, InvalidRequest, NotFound, TimedOut, TooEarly
 from libs.client.function import outcome, packed, runner
 from libs.client.function.packed import Arguments
 from libs.client.models.jobs import JobShown
@@ -25,6 +26,7 @@ T = TypeVar("T")
 OUTCOME_BYTES_MAX: Final = runner.RESULT_BYTES_MAX + (1 << 20)
 OUTCOME: Final = f"{runner.FOLDER}/{runner.OUTCOME}"
 LAST_LINES: Final = 5
+LAST_BYTES: Final = 8 << 10
 
 
 class AsyncFuture(Generic[T]):
@@ -91,8 +93,7 @@ class AsyncFuture(Generic[T]):
         try:
             data = await self._jobs.file(job.id, OUTCOME, rank=rank, bytes_max=OUTCOME_BYTES_MAX)
         except (NotFound, TooEarly) as error:
-            reason = job.reason if job.state != COMPLETED else str(error)
-            why = f"the job {job.state} ({reason or 'no reason'})"
+            why = f"the job {end_words(job)}" if job.state != COMPLETED else str(error)
             last = await self._last_lines(job, rank) if job.node_ids else ""
             raise outcome.failed(job, why + (f":\n{last}" if last else ""), last) from error
         found: T = outcome.value_of(data, job)
@@ -101,10 +102,12 @@ class AsyncFuture(Generic[T]):
     async def _last_lines(self, job: JobShown, rank: int) -> str:
         last: list[str] = []
         try:
-            async for line in self._jobs.logs(job.id, stream="stderr", rank=rank):
+            async for line in self._jobs.logs(
+                job.id, stream="stderr", rank=rank, tail_bytes=LAST_BYTES
+            ):
                 last = [*last[1 - LAST_LINES :], line]
-        except NotFound:
-            return ""
+        except ApiError:
+            return ""  # the job's end is the error to report
         return "\n".join(last)
 
     def logs(

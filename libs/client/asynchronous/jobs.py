@@ -242,8 +242,11 @@ class AsyncJobs:
         stream: str | None = None,
         rank: int = 0,
         attempt: int | None = None,
+        tail_bytes: int = 0,
     ) -> AsyncIterator[str]:
         """Return the lines of the output of one rank, stdout before stderr.
+
+        `tail_bytes`: begin that many bytes before the present end of each stream.
 
         With `follow` the lines of both streams come as they are written, until the job has ended,
         over broken connections and restarts of the job.
@@ -251,7 +254,8 @@ class AsyncJobs:
         fields.check_stream(stream)
         if follow and attempt is None:
             return output.followed(self.connection, ref, rank=rank, stream=stream)
-        return output.lines(self.connection, ref, rank=rank, stream=stream, attempt=attempt or 0)
+        query = {"rank": rank, "attempt": attempt, "tail_bytes": tail_bytes or None}
+        return output.lines(self.connection, ref, stream, query)
 
     def events(
         self,
@@ -282,17 +286,14 @@ class AsyncJobs:
         bound = FILE_BYTES_MAX if bytes_max is None else bytes_max
         node_id = await self._node_of(ref, rank) if rank else None
         call = calls.reading(calls.job_path(ref, "files"), {"path": path, "node_id": node_id})
-        found = bytearray()
-        async with self.connection.opened(call) as answer:
-            async for piece in answer.aiter_bytes():
-                found += piece
-                if len(found) > bound:
-                    raise InvalidRequest(
-                        f"path: {path} of job {ref} has more than {bound} bytes: raise bytes_max, "
-                        "or copy it with muster cp",
-                        field="path",
-                    )
-        return bytes(found)
+        found = await self.connection.read(call, bound)
+        if len(found) > bound:
+            raise InvalidRequest(
+                f"path: {path} of job {ref} has more than {bound} bytes: raise bytes_max, or copy "
+                "it with muster cp",
+                field="path",
+            )
+        return found
 
     async def _node_of(self, ref: str, rank: int) -> str:
         nodes = (await self.get(ref)).shown.node_ids

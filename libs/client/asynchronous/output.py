@@ -5,7 +5,7 @@ Tests: tests/integration/test_client_cluster.py, tests/integration/test_client_h
 """
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from libs.client import calls
@@ -20,13 +20,13 @@ STREAMS = ("stdout", "stderr")
 
 
 async def lines(
-    connection: AsyncConnection, ref: str, rank: int, stream: str | None, attempt: int
+    connection: AsyncConnection, ref: str, stream: str | None, query: Mapping[str, object]
 ) -> AsyncIterator[str]:
     """Yield the lines that a job has written so far."""
     for name in (stream,) if stream else STREAMS:
         buffer = LineBuffer()
-        query = {"stream": name, "rank": rank, "attempt": attempt}
-        async with connection.opened(calls.reading(calls.job_path(ref, "output"), query)) as answer:
+        call = calls.reading(calls.job_path(ref, "output"), {"stream": name, **query})
+        async with connection.opened(call) as answer:
             async for piece in answer.aiter_bytes():
                 for line in buffer.feed(piece):
                     yield text_of(line)

@@ -95,11 +95,22 @@ class Connection:
                 with self._places:
                     return self.once(call, content)
             except ApiError as error:
-                chance = random.random()  # nosec B311  it only spreads the tries of many clients
-                pause_s = tries.pause_s(error, time.monotonic(), chance)
-                if pause_s is None:
-                    raise
-                pause(pause_s)
+                _again(tries, error)
+
+    def read(self, call: Call, bytes_max: int) -> bytes:
+        """Return at most `bytes_max` + 1 bytes of a streamed answer. Raises ApiError."""
+        tries = Retries(call, self.timing.retry_s, time.monotonic())
+        while True:
+            found = bytearray()
+            try:
+                with self._places, self.opened(call) as answer:
+                    for piece in answer.iter_bytes():
+                        found += piece
+                        if len(found) > bytes_max:
+                            break
+                return bytes(found[: bytes_max + 1])
+            except ApiError as error:
+                _again(tries, error)
 
     def once(self, call: Call, content: Callable[[], BinaryIO] | None = None) -> bytes:
         """Send a call without repeating it, and return the answer's bytes. Raises ApiError."""
@@ -158,6 +169,15 @@ class Connection:
         return Unavailable(
             f"{where} did not answer {call.what}: {text}; it may still carry out the request"
         )
+
+
+def _again(tries: Retries, error: ApiError) -> None:
+    """Pause before the next try. Raises the error if there is none."""
+    chance = random.random()  # nosec B311  it only spreads the tries of many clients
+    pause_s = tries.pause_s(error, time.monotonic(), chance)
+    if pause_s is None:
+        raise error
+    pause(pause_s)
 
 
 def _address(profile: Profile) -> str:

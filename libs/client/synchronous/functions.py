@@ -14,7 +14,8 @@ from libs.client.synchronous import uploads
 from libs.client.synchronous.job import Job
 from libs.client.synchronous.jobs import Jobs
 from libs.client.synchronous.pauses import pause
-from libs.client.errors import InvalidRequest, NotFound, TimedOut, TooEarly
+from libs.client.display import end_words
+from libs.client.errors import ApiError, InvalidRequest, NotFound, TimedOut, TooEarly
 from libs.client.function import outcome, packed, runner
 from libs.client.function.packed import Arguments
 from libs.client.models.jobs import JobShown
@@ -26,6 +27,7 @@ T = TypeVar("T")
 OUTCOME_BYTES_MAX: Final = runner.RESULT_BYTES_MAX + (1 << 20)
 OUTCOME: Final = f"{runner.FOLDER}/{runner.OUTCOME}"
 LAST_LINES: Final = 5
+LAST_BYTES: Final = 8 << 10
 
 
 class Future(Generic[T]):
@@ -92,8 +94,7 @@ class Future(Generic[T]):
         try:
             data = self._jobs.file(job.id, OUTCOME, rank=rank, bytes_max=OUTCOME_BYTES_MAX)
         except (NotFound, TooEarly) as error:
-            reason = job.reason if job.state != COMPLETED else str(error)
-            why = f"the job {job.state} ({reason or 'no reason'})"
+            why = f"the job {end_words(job)}" if job.state != COMPLETED else str(error)
             last = self._last_lines(job, rank) if job.node_ids else ""
             raise outcome.failed(job, why + (f":\n{last}" if last else ""), last) from error
         found: T = outcome.value_of(data, job)
@@ -102,10 +103,12 @@ class Future(Generic[T]):
     def _last_lines(self, job: JobShown, rank: int) -> str:
         last: list[str] = []
         try:
-            for line in self._jobs.logs(job.id, stream="stderr", rank=rank):
+            for line in self._jobs.logs(
+                job.id, stream="stderr", rank=rank, tail_bytes=LAST_BYTES
+            ):
                 last = [*last[1 - LAST_LINES :], line]
-        except NotFound:
-            return ""
+        except ApiError:
+            return ""  # the job's end is the error to report
         return "\n".join(last)
 
     def logs(

@@ -7,7 +7,7 @@ Tests: tests/integration/test_client_cluster.py.
 from collections.abc import Iterator, Callable
 from typing import TYPE_CHECKING, Any
 
-from libs.client.display import job_line, table_of
+from libs.client.display import end_words, job_line, table_of
 from libs.client.errors import JobFailed
 from libs.client.models.jobs import JobShown, Why
 from libs.client.models.log import Event
@@ -78,7 +78,7 @@ class Job:
         shown = self.shown
         if self.ended and shown.state != COMPLETED:
             raise JobFailed(
-                f"job {shown.id} {shown.state}: {shown.reason or 'no reason was recorded'}",
+                f"job {shown.id} {end_words(shown)}",
                 state=shown.state,
                 reason=shown.reason,
                 code=shown.exit_code,

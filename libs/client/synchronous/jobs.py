@@ -243,8 +243,11 @@ class Jobs:
         stream: str | None = None,
         rank: int = 0,
         attempt: int | None = None,
+        tail_bytes: int = 0,
     ) -> Iterator[str]:
         """Return the lines of the output of one rank, stdout before stderr.
+
+        `tail_bytes`: begin that many bytes before the present end of each stream.
 
         With `follow` the lines of both streams come as they are written, until the job has ended,
         over broken connections and restarts of the job.
@@ -252,7 +255,8 @@ class Jobs:
         fields.check_stream(stream)
         if follow and attempt is None:
             return output.followed(self.connection, ref, rank=rank, stream=stream)
-        return output.lines(self.connection, ref, rank=rank, stream=stream, attempt=attempt or 0)
+        query = {"rank": rank, "attempt": attempt, "tail_bytes": tail_bytes or None}
+        return output.lines(self.connection, ref, stream, query)
 
     def events(
         self,
@@ -283,17 +287,14 @@ class Jobs:
         bound = FILE_BYTES_MAX if bytes_max is None else bytes_max
         node_id = self._node_of(ref, rank) if rank else None
         call = calls.reading(calls.job_path(ref, "files"), {"path": path, "node_id": node_id})
-        found = bytearray()
-        with self.connection.opened(call) as answer:
-            for piece in answer.iter_bytes():
-                found += piece
-                if len(found) > bound:
-                    raise InvalidRequest(
-                        f"path: {path} of job {ref} has more than {bound} bytes: raise bytes_max, "
-                        "or copy it with muster cp",
-                        field="path",
-                    )
-        return bytes(found)
+        found = self.connection.read(call, bound)
+        if len(found) > bound:
+            raise InvalidRequest(
+                f"path: {path} of job {ref} has more than {bound} bytes: raise bytes_max, or copy "
+                "it with muster cp",
+                field="path",
+            )
+        return found
 
     def _node_of(self, ref: str, rank: int) -> str:
         nodes = (self.get(ref)).shown.node_ids

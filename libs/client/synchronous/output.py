@@ -6,7 +6,7 @@ Tests: tests/integration/test_client_cluster.py, tests/integration/test_client_h
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from libs.client import calls
@@ -21,13 +21,13 @@ STREAMS = ("stdout", "stderr")
 
 
 def lines(
-    connection: Connection, ref: str, rank: int, stream: str | None, attempt: int
+    connection: Connection, ref: str, stream: str | None, query: Mapping[str, object]
 ) -> Iterator[str]:
     """Yield the lines that a job has written so far."""
     for name in (stream,) if stream else STREAMS:
         buffer = LineBuffer()
-        query = {"stream": name, "rank": rank, "attempt": attempt}
-        with connection.opened(calls.reading(calls.job_path(ref, "output"), query)) as answer:
+        call = calls.reading(calls.job_path(ref, "output"), {"stream": name, **query})
+        with connection.opened(call) as answer:
             for piece in answer.iter_bytes():
                 for line in buffer.feed(piece):
                     yield text_of(line)
