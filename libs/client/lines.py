@@ -3,6 +3,7 @@
 Pure. Tests: tests/unit/test_client_lines.py.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 # A longer line is given in parts.
@@ -35,3 +36,8 @@ class LineBuffer:
 def text_of(line: bytes) -> str:
     """Return a line of output as text; bytes that are not UTF-8 are replaced."""
     return line.removesuffix(b"\r").decode("utf-8", "replace")
+
+
+def rest_of(buffers: Mapping[str, LineBuffer]) -> list[str]:
+    """Return the last lines that have no end, and empty the buffers."""
+    return [text_of(line) for buffer in buffers.values() for line in buffer.end()]

@@ -5,6 +5,8 @@ Pure.
 
 from typing import Final, NamedTuple
 
+from libs.client.errors import InvalidRequest
+
 CONNECT_S: Final = 10.0
 ANSWER_S: Final = 30.0
 RETRY_S: Final = 10.0
@@ -38,6 +40,16 @@ class Timing(NamedTuple):
     away_s: float = 120.0
     connect_s: float = CONNECT_S
     idle_s: float = IDLE_S
+
+
+def check_bounds(timeout_s: float, retry_s: float, calls_at_once: int) -> None:
+    """Raise InvalidRequest naming the argument of a client that is out of its bounds."""
+    if not timeout_s > 0:
+        raise InvalidRequest(f"timeout_s: {timeout_s} is not a time: give more than 0 seconds")
+    if not retry_s >= 0:
+        raise InvalidRequest(f"retry_s: {retry_s} is not a time: give 0 seconds or more")
+    if calls_at_once < 1:
+        raise InvalidRequest(f"calls_at_once: {calls_at_once} is out of bounds: give 1 or more")
 
 
 def poll_s(waiting: int, at_once: int, left_s: float = POLL_S) -> float:

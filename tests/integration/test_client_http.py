@@ -180,6 +180,7 @@ def test_output_is_followed_over_broken_connections_and_attempts(
             assert request.query["stdout"] == "6"
             yield output("stdout", 4, b"two\n")
             raise Break
+        yield output("stdout", 8, b"cut off")
         yield state("running", attempt=2)
         yield output("stdout", 0, b"zero\n", attempt=2)
         yield output("stderr", 0, b"caution", attempt=2)
@@ -187,7 +188,9 @@ def test_output_is_followed_over_broken_connections_and_attempts(
         yield ended(0, attempt=2)
 
     world.routes["GET /v1/jobs/j1/attach"] = attach
-    assert list(client.jobs.logs("j1", follow=True)) == ["one", "two", "zero", "caution"]
+    assert list(client.jobs.logs("j1", follow=True)) == [
+        *("one", "two", "cut off", "zero", "caution")
+    ]
 
 
 def test_one_stream_can_be_followed_alone(world: World, client: Client) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import pytest
 
 from libs.client import archive
@@ -152,6 +153,16 @@ def test_what_cannot_be_pickled_is_refused_by_the_field(tmp_path: Path) -> None:
     with open(tmp_path / "file", "w") as file, pytest.raises(InvalidRequest) as found:
         packed.files_of(lambda: file.name, [((), {})])
     assert found.value.field == "function"
+
+
+def test_what_the_user_registered_with_cloudpickle_stays_registered() -> None:
+    module = sys.modules[__name__]
+    packed.files_of(written, [((), {})])
+    assert cloudpickle.list_registry_pickle_by_value() == set()
+    cloudpickle.register_pickle_by_value(module)
+    packed.files_of(written, [((), {})])
+    assert cloudpickle.list_registry_pickle_by_value() == {__name__}
+    cloudpickle.unregister_pickle_by_value(module)
 
 
 def test_a_function_over_the_bound_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

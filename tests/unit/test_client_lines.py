@@ -6,7 +6,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from libs.client.lines import LineBuffer, text_of
+from libs.client.lines import LineBuffer, rest_of, text_of
 from libs.client.position import Position
 from libs.client.sequence import Sequence
 
@@ -26,6 +26,12 @@ def test_a_line_without_an_end_is_given_in_parts() -> None:
     buffer = LineBuffer(bytes_max=4)
     assert buffer.feed(b"abcdefghi") == [b"abcd", b"efgh"]
     assert buffer.end() == [b"i"]
+
+
+def test_the_rest_of_each_stream_is_given_once() -> None:
+    buffers = {"stdout": LineBuffer(), "stderr": LineBuffer()}
+    buffers["stderr"].feed(b"a\nb")
+    assert (rest_of(buffers), rest_of(buffers)) == (["b"], [])
 
 
 def test_bytes_that_are_no_text_are_replaced() -> None:

@@ -1,11 +1,28 @@
 """When a request is repeated: never if it could be carried out twice with two effects."""
 
+import math
+
 import pytest
 
 from libs.client.calls import Call
-from libs.client.errors import ApiError, Conflict, NotFound, RateLimited, Unavailable
+from libs.client.errors import (
+    ApiError,
+    Conflict,
+    InvalidRequest,
+    NotFound,
+    RateLimited,
+    Unavailable,
+)
 from libs.client.retries import PAUSE_FIRST_S, PAUSE_MAX_S, Retries
-from libs.client.timing import AGAIN_MAX_S, POLL_BUSY_S, POLL_MIN_S, POLL_S, Patience, poll_s
+from libs.client.timing import (
+    AGAIN_MAX_S,
+    POLL_BUSY_S,
+    POLL_MIN_S,
+    POLL_S,
+    Patience,
+    check_bounds,
+    poll_s,
+)
 
 ONCE = Call("POST", "/v1/jobs")
 AGAIN = Call("POST", "/v1/jobs", repeatable=True)
@@ -64,6 +81,24 @@ def test_a_follower_waits_for_its_gateway_until_its_time_is_over() -> None:
         last = patience.pause_s(200.0)
     assert last == AGAIN_MAX_S
     assert patience.pause_s(200.0, asked_s=9.0) == 9.0
+
+
+@pytest.mark.parametrize(
+    ("field", "bounds"),
+    [
+        ("timeout_s", (0.0, 1.0, 1)),
+        ("timeout_s", (math.nan, 1.0, 1)),
+        ("retry_s", (1.0, -1.0, 1)),
+        ("calls_at_once", (1.0, 0.0, 0)),
+    ],
+)
+def test_a_client_out_of_bounds_is_refused_by_its_argument(
+    field: str, bounds: tuple[float, float, int]
+) -> None:
+    check_bounds(1.0, 0.0, 1)
+    with pytest.raises(InvalidRequest) as found:
+        check_bounds(*bounds)
+    assert found.value.field == field
 
 
 def test_long_polls_take_turns_if_more_wait_than_may() -> None:

@@ -18,9 +18,9 @@ from libs.client.asynchronous.jobs import AsyncJobs
 from libs.client.asynchronous.nodes import AsyncNodes
 from libs.client.asynchronous.secrets import AsyncSecrets
 from libs.client.asynchronous.usage import AsyncUsage
-from libs.client.errors import InvalidRequest
+from libs.client.errors import InvalidRequest, field_of
 from libs.client.models.cluster import ClusterShown, Principal, Version
-from libs.client.timing import ANSWER_S, RETRY_S, Timing
+from libs.client.timing import ANSWER_S, RETRY_S, Timing, check_bounds
 from libs.common.errors import Refused
 
 CALLS_AT_ONCE: Final = 32
@@ -45,13 +45,15 @@ class AsyncClient:
         retry_s: float = RETRY_S,
         calls_at_once: int = CALLS_AT_ONCE,
     ) -> None:
-        environ = chosen(os.environ, url, key, profile)
+        check_bounds(timeout_s, retry_s, calls_at_once)
         try:
+            environ = chosen(os.environ, url, key, profile)
             found, patience_s = read_profile(environ), away_s(environ)
             if url is not None:
                 found = at_address(found, key_of_another(environ, url))
         except Refused as error:
-            raise InvalidRequest(str(error), field="profile") from error
+            text = str(error)
+            raise InvalidRequest(text, field=field_of(text) or "profile") from error
         timing = Timing(timeout_s=timeout_s, retry_s=retry_s, away_s=patience_s)
         self._connection = AsyncConnection(found, timing, calls_at_once)
         self.url = found.url

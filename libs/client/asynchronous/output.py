@@ -12,7 +12,7 @@ from libs.client import calls
 from libs.client.asynchronous.connection import AsyncConnection
 from libs.client.asynchronous.pauses import pause
 from libs.client.errors import ApiError, RateLimited, Unavailable, asked_pause_s
-from libs.client.lines import LineBuffer, text_of
+from libs.client.lines import LineBuffer, rest_of, text_of
 from libs.client.position import Position
 from libs.client.timing import SILENCE_S, Patience
 
@@ -41,19 +41,21 @@ async def followed(
     wanted = (stream,) if stream else STREAMS
     buffers = {name: LineBuffer() for name in wanted}
     async for frame in _frames(connection, ref, rank):
+        if not frame:
+            for line in rest_of(buffers):
+                yield line
         for name, data in frame.items():
             if name in buffers:
-                for line in buffers[name].feed(data):
-                    yield text_of(line)
-    for buffer in buffers.values():
-        for line in buffer.end():
-            yield text_of(line)
+                for each in buffers[name].feed(data):
+                    yield text_of(each)
+    for line in rest_of(buffers):
+        yield line
 
 
 async def _frames(
     connection: AsyncConnection, ref: str, rank: int
 ) -> AsyncIterator[dict[str, bytes]]:
-    """Yield new bytes by stream, over broken connections."""
+    """Yield new bytes by stream, over broken connections; an empty frame before a new attempt."""
     position = Position({})
     patience = Patience(connection.timing.away_s)
     while True:
@@ -70,7 +72,8 @@ async def _frames(
                         attempt = int(frame.get("attempt") or position.attempt)
                         if attempt < position.attempt:
                             continue  # from a gateway that has not read the later attempt yet
-                        position.begin(attempt)
+                        if position.begin(attempt):
+                            yield {}
                         if "data" in frame:
                             yield {str(frame["stream"]): position.take(frame)}
                         elif "exit_code" in frame:

@@ -8,6 +8,7 @@ import json
 import pickle  # nosec B403  only its errors
 import sys
 import sysconfig
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +27,8 @@ FIND_PYTHON: Final = (
 INSTALLED: Final = ("stdlib", "platstdlib", "purelib", "platlib")
 PROGRAM: Final = f"{runner.FOLDER}/run.py"
 VERSION: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
+
+_registering: Final = threading.Lock()
 
 # Positional arguments and named ones.
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
@@ -100,15 +103,18 @@ def _by_value(cloudpickle: Any, function: Callable[..., object]) -> Iterator[Non
     installed = path is None or any(
         Path(path).is_relative_to(sysconfig.get_path(each)) for each in INSTALLED
     )
-    known = module is None or module.__name__ in cloudpickle.list_registry_pickle_by_value()
-    if installed or known:
+    if installed:
         yield
         return
-    cloudpickle.register_pickle_by_value(module)
-    try:
-        yield
-    finally:
-        cloudpickle.unregister_pickle_by_value(module)
+    with _registering:  # the register is one for all threads
+        own = getattr(module, "__name__", "") in cloudpickle.list_registry_pickle_by_value()
+        if not own:
+            cloudpickle.register_pickle_by_value(module)
+        try:
+            yield
+        finally:
+            if not own:
+                cloudpickle.unregister_pickle_by_value(module)
 
 
 def _cloudpickle() -> Any:  # noqa: ANN401  a module

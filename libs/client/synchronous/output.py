@@ -13,7 +13,7 @@ from libs.client import calls
 from libs.client.synchronous.connection import Connection
 from libs.client.synchronous.pauses import pause
 from libs.client.errors import ApiError, RateLimited, Unavailable, asked_pause_s
-from libs.client.lines import LineBuffer, text_of
+from libs.client.lines import LineBuffer, rest_of, text_of
 from libs.client.position import Position
 from libs.client.timing import SILENCE_S, Patience
 
@@ -42,19 +42,21 @@ def followed(
     wanted = (stream,) if stream else STREAMS
     buffers = {name: LineBuffer() for name in wanted}
     for frame in _frames(connection, ref, rank):
+        if not frame:
+            for line in rest_of(buffers):
+                yield line
         for name, data in frame.items():
             if name in buffers:
-                for line in buffers[name].feed(data):
-                    yield text_of(line)
-    for buffer in buffers.values():
-        for line in buffer.end():
-            yield text_of(line)
+                for each in buffers[name].feed(data):
+                    yield text_of(each)
+    for line in rest_of(buffers):
+        yield line
 
 
 def _frames(
     connection: Connection, ref: str, rank: int
 ) -> Iterator[dict[str, bytes]]:
-    """Yield new bytes by stream, over broken connections."""
+    """Yield new bytes by stream, over broken connections; an empty frame before a new attempt."""
     position = Position({})
     patience = Patience(connection.timing.away_s)
     while True:
@@ -71,7 +73,8 @@ def _frames(
                         attempt = int(frame.get("attempt") or position.attempt)
                         if attempt < position.attempt:
                             continue  # from a gateway that has not read the later attempt yet
-                        position.begin(attempt)
+                        if position.begin(attempt):
+                            yield {}
                         if "data" in frame:
                             yield {str(frame["stream"]): position.take(frame)}
                         elif "exit_code" in frame:
