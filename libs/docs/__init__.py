@@ -1,4 +1,4 @@
-"""The pages of docs/ that are generated from the code.
+"""What is generated from the code: pages of docs/, and the Python client without `async`.
 
 `python -m libs.docs` writes them; tests/test_docs.py checks that they are up to date.
 """

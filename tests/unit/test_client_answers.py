@@ -48,6 +48,54 @@ def test_fields_of_a_newer_gateway_are_ignored(kind: type, more: dict[str, Any])
     assert calls.decoded(msgspec.json.encode(more), kind, "GET /x") == kind()
 
 
+# What gateways of past versions answered, by route: added to, never edited.
+RECORDED = sorted((ROOT / "tests" / "golden" / "gateway_answers").glob("*.json"))
+READ_AS: dict[str, type] = {
+    "GET /v1/jobs/{ref}": jobs.JobShown,
+    "GET /v1/jobs/{ref}/wait": jobs.JobShown,
+    "GET /v1/jobs/{ref}/why": jobs.Why,
+    "POST /v1/whatif": jobs.WhatIf,
+    "GET /v1/events": log.EventList,
+    "GET /v1/allocations/{ref}": allocations.AllocationShown,
+    "POST /v1/deployments": deployments.ModelShown,
+    "GET /v1/nodes/{node_id}": nodes.NodeFull,
+    "GET /v1/whoami": cluster.Principal,
+    "GET /v1/cluster": cluster.ClusterShown,
+    "GET /v1/version": cluster.Version,
+}
+
+
+# Fields that went before the first release. No more may go.
+GONE: dict[str, Any] = {"GET /v1/cluster": {"scheduler": {"dropped": 0}}}
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
+def test_the_answers_of_past_gateways_lose_no_field_that_is_known(path: Path) -> None:
+    """A field that is renamed, removed or of another type would break older or newer clients."""
+    recorded = msgspec.json.decode(path.read_bytes())
+    holds = recorded.pop("GET /v1/allocations")["allocations"]
+    found = {route: msgspec.convert(each, READ_AS[route]) for route, each in recorded.items()}
+    assert set(found) == set(READ_AS)
+    for route, read in found.items():
+        assert _without(recorded[route], msgspec.to_builtins(read)) == GONE.get(route, {}), route
+    rows = msgspec.convert(holds, list[allocations.HoldShown])
+    assert all(
+        _without(hold, msgspec.to_builtins(row)) == {}
+        for hold, row in zip(holds, rows, strict=True)
+    )
+
+
+def _without(recorded: Any, read: Any) -> Any:
+    """The members of the recorded answer that the client did not read as they were."""
+    if isinstance(recorded, dict) and isinstance(read, dict):
+        found = {name: _without(each, read.get(name, ...)) for name, each in recorded.items()}
+        return {name: each for name, each in found.items() if each != {}}
+    if isinstance(recorded, list) and isinstance(read, list) and len(recorded) == len(read):
+        pairs = [_without(one, other) for one, other in zip(recorded, read, strict=True)]
+        return {} if all(each == {} for each in pairs) else pairs
+    return {} if recorded == read else recorded
+
+
 def test_the_generator_knows_every_form_of_a_field() -> None:
     fields: dict[str, Any] = {
         "text": {"type": "string"},
