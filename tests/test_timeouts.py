@@ -38,7 +38,7 @@ STAY: Final[dict[str, str]] = {
         client.timing.ANSWER_S client.timing.RETRY_S client.timing.CONNECT_S client.timing.IDLE_S
         client.timing.POLL_S client.timing.SEND_S client.timing.LOOK_S client.timing.AGAIN_FIRST_S
         client.timing.SILENCE_S client.timing.POLL_BUSY_S client.timing.POLL_MIN_S
-        client.timing.AGAIN_MAX_S
+        client.timing.PROGRESS_S client.timing.AGAIN_MAX_S
         client.retries.PAUSE_FIRST_S client.retries.PAUSE_MAX_S""",
     "the default or the bound of a field of a request, which the asker chooses": """
         prune_intents.YOUNG_S identity_intents.EXPIRES_MAX_S identity_intents.GRACE_MAX_S

@@ -23,6 +23,8 @@ LOOK_S: Final = 0.3
 # A long poll if more wait at once than may: then each waits its turn.
 POLL_BUSY_S: Final = 5.0
 POLL_MIN_S: Final = 0.2
+# How often the counts of an array are read while its progress is shown.
+PROGRESS_S: Final = 1.0
 # Pauses between two tries to continue a stream.
 AGAIN_FIRST_S: Final = 0.1
 AGAIN_MAX_S: Final = 2.0

@@ -107,11 +107,14 @@ async def test_a_gang_has_output_of_each_rank(world: ClientWorld) -> None:
     assert [list(job.logs(rank=rank)) for rank in range(3)] == [[f"rank {n}"] for n in range(3)]
 
 
-async def test_an_array_runs_all_its_elements(world: ClientWorld) -> None:
+async def test_an_array_runs_all_its_elements_and_shows_its_progress(
+    world: ClientWorld, capsys: pytest.CaptureFixture[str]
+) -> None:
     job = world.client.jobs.submit(
         ["sh", "-c", "echo $MUSTER_ARRAY_TASK_ID"], array="0-4%2", name="sweep"
     )
-    job.wait(timeout_s=WAIT_S, check=True)
+    job.wait(timeout_s=WAIT_S, check=True, progress=True)
+    assert "0-4%2: 5 completed" in capsys.readouterr().err
     assert job.shown.array is not None and job.shown.array.states == {"completed": 5}
     assert list(world.client.jobs.logs("sweep_3")) == ["3"]
 

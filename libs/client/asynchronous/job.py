@@ -60,13 +60,17 @@ class AsyncJob:
         timeout_s: float | None = None,
         check: bool = False,
         on_change: "Callable[[AsyncJob], object] | None" = None,
+        progress: bool = False,
     ) -> "AsyncJob":
         """Wait until the job has ended, and return it.
 
-        `on_change` is called with the job at each change of its state. Raises TimedOut after
-        `timeout_s`, and with `check` JobFailed if the job did not complete.
+        `on_change` is called with the job at each change of its state; `progress` writes the state
+        on stderr. Raises TimedOut after `timeout_s`, and with `check` JobFailed if the job did not
+        complete.
         """
-        found = await self._jobs.wait(self.id, timeout_s=timeout_s, on_change=on_change)
+        found = await self._jobs.wait(
+            self.id, timeout_s=timeout_s, on_change=on_change, progress=progress
+        )
         self.shown = found.shown
         if check:
             self.check()

@@ -3,6 +3,7 @@
 Tests: tests/integration/test_client_cluster.py.
 """
 
+import sys
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -25,7 +26,8 @@ from libs.client.errors import (
 from libs.client.models.jobs import JobShown, WhatIf, Why
 from libs.client.models.log import Event
 from libs.client.models.specs import DryRun
-from libs.client.timing import Patience
+from libs.client.progress import Progress
+from libs.client.timing import PROGRESS_S, Patience
 from libs.common.life.job_life import ENDED
 
 PAGE_ROWS: Final = 200
@@ -159,16 +161,34 @@ class AsyncJobs:
         ref: str,
         timeout_s: float | None = None,
         on_change: Callable[[AsyncJob], object] | None = None,
+        progress: bool = False,
     ) -> AsyncJob:
         """Wait until the job has ended, and return it, also while the gateway is away for a while.
 
-        Raises TimedOut after `timeout_s`.
+        `on_change` is called with the job at each change of its state; `progress` writes the state
+        on stderr. Raises TimedOut after `timeout_s`.
         """
+        shown = Progress(sys.stderr) if progress else None
+        try:
+            return await self._waited(ref, timeout_s, on_change, shown)
+        finally:
+            if shown is not None:
+                shown.end()
+
+    async def _waited(
+        self,
+        ref: str,
+        timeout_s: float | None,
+        on_change: Callable[[AsyncJob], object] | None,
+        progress: Progress | None,
+    ) -> AsyncJob:
         until = None if timeout_s is None else time.monotonic() + timeout_s
         state = ""
         job = await self.get(ref)
         patience = Patience(self.connection.timing.away_s)
         while True:
+            if progress is not None:
+                progress.show(job.shown)
             if job.state != state:
                 state = job.state
                 if on_change is not None:
@@ -178,16 +198,20 @@ class AsyncJobs:
             if until is not None and time.monotonic() >= until:
                 raise TimedOut(f"job {job.id} is still {state} after {timeout_s:g} s")
             try:
-                job = await self._poll(job.id, until, state if on_change is not None else "")
+                leaves = "" if on_change is None and progress is None else state
+                job = await self._poll(job.id, until, leaves, progress is not None)
                 patience.reset()
             except (Unavailable, RateLimited) as error:
                 await self._again(patience, error)
 
-    async def _poll(self, job_id: str, until: float | None, state: str) -> AsyncJob:
+    async def _poll(
+        self, job_id: str, until: float | None, state: str, shows_progress: bool
+    ) -> AsyncJob:
         """Return the job when it has left `state` (has ended, without one), or after a while."""
         async with self.connection.long_poll() as longest_s:
             left_s = longest_s if until is None else until - time.monotonic()
-            within_s = max(0.0, min(longest_s, left_s))
+            least_s = min(longest_s, PROGRESS_S) if shows_progress else longest_s
+            within_s = max(0.0, min(least_s, left_s))
             call = calls.reading(
                 calls.job_path(job_id, "wait"),
                 {"timeout_s": f"{within_s:.3f}", "state": state},

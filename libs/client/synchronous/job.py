@@ -61,13 +61,17 @@ class Job:
         timeout_s: float | None = None,
         check: bool = False,
         on_change: "Callable[[Job], object] | None" = None,
+        progress: bool = False,
     ) -> "Job":
         """Wait until the job has ended, and return it.
 
-        `on_change` is called with the job at each change of its state. Raises TimedOut after
-        `timeout_s`, and with `check` JobFailed if the job did not complete.
+        `on_change` is called with the job at each change of its state; `progress` writes the state
+        on stderr. Raises TimedOut after `timeout_s`, and with `check` JobFailed if the job did not
+        complete.
         """
-        found = self._jobs.wait(self.id, timeout_s=timeout_s, on_change=on_change)
+        found = self._jobs.wait(
+            self.id, timeout_s=timeout_s, on_change=on_change, progress=progress
+        )
         self.shown = found.shown
         if check:
             self.check()
