@@ -84,6 +84,7 @@ PURE: Final = (
     "services/api_gateway/openai/open_requests.py",
     "services/api_gateway/openai/purse.py",
     "libs/job/pulling/listing.py",
+    "libs/client/[c-t]*.py",
     "services/api_gateway/intents/pulled_fields.py",
     "services/api_gateway/access/room.py",
     "services/api_gateway/access/open_share.py",

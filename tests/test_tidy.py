@@ -57,6 +57,7 @@ EMPTY_NAMES: Final = (
 
 # Where everything is caught, and why.
 WIDE_CATCHES: Final = {
+    "libs/client/function/runner.py in call_function": "a user's function raises anything",
     "libs/common/process/service.py in run": (
         "the one place: logs the cause and exits with its code"
     ),

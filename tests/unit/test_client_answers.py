@@ -22,6 +22,8 @@ KINDS = [
     for kind in vars(module).values()
     if isinstance(kind, type) and kind.__module__ == module.__name__
 ]
+# Names that no gateway has now.
+NEW_FIELDS = ("new_a", "new_b", "new_cost", "new_state")
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +44,7 @@ def test_every_field_has_a_default_so_that_an_older_gateway_is_understood(kind: 
 
 @given(
     st.sampled_from(KINDS),
-    st.dictionaries(st.from_regex(r"new_[a-z]{1,9}", fullmatch=True), st.integers(), max_size=4),
+    st.dictionaries(st.sampled_from(NEW_FIELDS), st.integers(), max_size=4),
 )
 def test_fields_of_a_newer_gateway_are_ignored(kind: type, more: dict[str, Any]) -> None:
     assert calls.decoded(msgspec.json.encode(more), kind, "GET /x") == kind()

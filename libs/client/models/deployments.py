@@ -149,3 +149,4 @@ class ModelShown(Shown):
     limits: dict[str, RateLimits] = {}
     adapters: AdapterRules | None = None
     adapter_names: list[str] = []
+    continues_streams: bool = False
