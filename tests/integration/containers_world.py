@@ -98,8 +98,7 @@ def files(more_bytes: int = 0) -> bytes:
 
 def made_image(name: str, changes: Sequence[str] = ()) -> None:
     """Make an image of busybox. `changes` are lines of a Dockerfile."""
-    repo, _, tag = name.rpartition(":")
-    query = [("fromSrc", "-"), ("repo", repo), ("tag", tag), *(("changes", c) for c in changes)]
+    query = [("fromSrc", "-"), ("repo", name), *(("changes", change) for change in changes)]
     engine = runner.Engine(ENGINE)
     engine.request(
         "POST",
