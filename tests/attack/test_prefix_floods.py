@@ -14,13 +14,21 @@ from random import Random
 from typing import Final
 
 from services.api_gateway.serving.prefix_index import BLOCK_BYTES
-from tests.attack.serving_world import CHAT, GREEDY, MIB, MODEST, Serving, serving
+from tests.attack.serving_world import (
+    CHAT,
+    GREEDY,
+    IS_FULL_SIZE,
+    MIB,
+    MODEST,
+    Serving,
+    serving,
+)
 from tests.tidy import ROOT
 
 BACKEND: Final = ROOT / "bench" / "model_backend.py"
-INDEX_MIB: Final = 16
+INDEX_MIB: Final = 16 if IS_FULL_SIZE else 2
 PROMPT_BYTES: Final = 512 << 10
-PROMPTS: Final = 1_000
+PROMPTS: Final = 1_000 if IS_FULL_SIZE else 100
 AT_ONCE: Final = 4
 TENANTS: Final = tuple(f"greedy-{number}" for number in range(20))
 # The index, the bodies that are under way, and what the allocator keeps.

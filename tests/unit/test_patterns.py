@@ -208,6 +208,7 @@ READ_AT_THEIR_BEGINNING: Final = (
     "libs/common/safety/redaction.py",
     "services/node_agent/health/kernel_lines.py",
     "services/api_gateway/openai/request.py",
+    "libs/client/errors.py",
 )
 
 

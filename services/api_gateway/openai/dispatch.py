@@ -116,9 +116,11 @@ class Dispatch:
         asked = queue.request(call, principal.tenant)
         if self.gateway.models.continues(call.model):
             call.continuation = continuation_of(call.path, call.fields, call.body)
-        failure = ReplicaFailed("was not tried")
-        for number in range(max(1, self.settings.model_attempts)):
-            if number and not (call.can_repeat and await self._may_retry(queue, asked, failure)):
+        failure: ReplicaFailed | None = None
+        for _ in range(max(1, self.settings.model_attempts)):
+            if failure is not None and not (
+                call.can_repeat and await self._may_retry(queue, asked, failure)
+            ):
                 break
             endpoint = await queue.bind(asked, guard)
             if call.moves_on:
@@ -133,6 +135,7 @@ class Dispatch:
                 failure = error
                 if not call.moves_on:
                     self.gateway.telemetry.models.retried(call.model)
+        assert failure is not None, "a request is tried at least once"
         if failure.answer is not None:
             await call.finish(failure.answer)
             return

@@ -19,7 +19,7 @@ from libs.common.model import TenantId
 from libs.common.process.clock import Clock
 from libs.common.state import accounts
 from libs.common.state.cluster import Cluster
-from libs.common.state.rate_limits import KEY, MODEL, RateLimits
+from libs.common.state.rate_limits import KEY, MODEL
 from libs.common.transport.bus import Bus
 from services.api_gateway.access.roles import Principal
 from services.api_gateway.openai.errors import ApiError, RateLimited
@@ -70,14 +70,22 @@ class Limited:
         try:
             for name, found in limits:
                 account = self._account(tenant, name)
-                taken.append((account.purse, await self._part(account, found, tokens)))
+                need = Need(
+                    1 if found.requests_per_minute else 0, tokens if found.tokens_per_minute else 0
+                )
+                if not account.purse.take(need, self.clock.boot_ns()):
+                    await self._fetch(account, need)
+                taken.append((account.purse, _part(account.purse, need)))
         finally:
             now_ns = self.clock.boot_ns()
             if len(taken) < len(limits):  # another account refused it
                 for purse, part in taken:
                     purse.give_back(part.window, Need(part.requests, part.tokens), now_ns)
         parts = tuple(part for _, part in taken)
-        headers = headers_of(each for purse, _ in taken for each in purse.shown(now_ns))
+        if len(taken) == 1:
+            headers = taken[0][0].headers(now_ns)
+        else:
+            headers = headers_of(each for purse, _ in taken for each in purse.shown(now_ns))
         most = max((part.tokens for part in parts), default=0)
         return Grant(principal.tenant, model, most, headers, parts)
 
@@ -89,16 +97,10 @@ class Limited:
             found = self.accounts[tenant, name] = Account(tenant, name)
         return found
 
-    async def _part(self, account: Account, limits: RateLimits, tokens: int) -> Part:
-        """Take a request's part from one account. Raises as `reserve`."""
-        need = Need(
-            1 if limits.requests_per_minute else 0, tokens if limits.tokens_per_minute else 0
-        )
-        purse = account.purse
-        if not purse.take(need, self.clock.boot_ns()):
-            async with account.lock:
-                await self._take_more(account, need)
-        return Part(purse.tenant, purse.account, *need, purse.window)
+    async def _fetch(self, account: Account, need: Need) -> None:
+        """Take a part that the purse lacks, one request at a time. Raises as `reserve`."""
+        async with account.lock:
+            await self._take_more(account, need)
 
     async def _take_more(self, account: Account, need: Need) -> None:
         """Take the need from the purse, and ask quota if the purse holds too little.
@@ -177,6 +179,10 @@ class Limited:
         )
         self._sending.add(task)
         task.add_done_callback(self._sending.discard)
+
+
+def _part(purse: Purse, need: Need) -> Part:
+    return Part(purse.tenant, purse.account, need.requests, need.tokens, purse.window)
 
 
 def subject(tenant: str, account: str) -> str:

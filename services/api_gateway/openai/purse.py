@@ -153,7 +153,7 @@ class Purse:
 
     def headers(self, now_ns: int) -> Headers:
         """Return OpenAI's x-ratelimit-* headers for this account."""
-        return headers_of(self.shown(now_ns))
+        return tuple(header for shown in self.shown(now_ns) for header in _headers(shown))
 
 
 def headers_of(limits: Iterable[Shown]) -> Headers:
@@ -162,14 +162,15 @@ def headers_of(limits: Iterable[Shown]) -> Headers:
     for each in limits:
         if each.name not in least or each.left < least[each.name].left:
             least[each.name] = each
-    return tuple(
-        header
-        for name, limit, left, reset in least.values()
-        for header in (
-            (b"x-ratelimit-limit-" + name, b"%d" % limit),
-            (b"x-ratelimit-remaining-" + name, b"%d" % left),
-            (b"x-ratelimit-reset-" + name, reset),
-        )
+    return tuple(header for shown in least.values() for header in _headers(shown))
+
+
+def _headers(shown: Shown) -> Headers:
+    name, limit, left, reset = shown
+    return (
+        (b"x-ratelimit-limit-" + name, b"%d" % limit),
+        (b"x-ratelimit-remaining-" + name, b"%d" % left),
+        (b"x-ratelimit-reset-" + name, reset),
     )
 
 
