@@ -17,7 +17,7 @@ from services.api_gateway.serving.hedging import SAMPLES_MIN
 from services.api_gateway.serving.retry_budget import SAVED_MAX
 from tests.integration.gateway_world import World, gateway_world
 from tests.integration.openai_replica import Replica, cut, running
-from tests.integration.openai_world import CHAT, Ledger, error_of, served
+from tests.integration.openai_world import CHAT, MESSAGES, Ledger, error_of, served
 from tests.integration.test_openai_failures import replicas_world, retries, until
 
 
@@ -116,6 +116,21 @@ class TestHedges:
             await learn(here.world, stream=True)
             here.script[:] = [(0.3, False), (30, False)]
             await ask(here.world, stream=True, x_finish=1)
+            assert hedges(here.world) == 1
+            await here.settled(cancelled=1)
+
+    async def test_a_stream_that_began_after_its_hedge_may_break_and_be_continued(
+        self, tmp_path: Path
+    ) -> None:
+        async with scripts(tmp_path) as here:
+            assert isinstance(here.world.gateway.models, Listed)
+            here.world.gateway.models.continued.add("m")
+            await learn(here.world, stream=True)
+            here.script[:] = [(0.3, False), (30, False)]
+            dies = {"x_chunks": 6, "x_die": "middle", "x_finish": 1}
+            text = await ask(here.world, stream=True, messages=MESSAGES, **dies)
+            words = [word for number in range(6) if (word := f"w{number} ") in text]
+            assert (len(words), text[-14:]) == (6, "data: [DONE]\n\n")
             assert hedges(here.world) == 1
             await here.settled(cancelled=1)
 

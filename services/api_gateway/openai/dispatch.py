@@ -202,7 +202,8 @@ class Dispatch:
             await self._try_one(call, guard, queue, asked, partial(post, endpoint))
             return
         except ReplicaFailed:
-            if not await hedge.answers():
+            # After the beginning of the answer there is no second one: the hedge is closed.
+            if call.status or not await hedge.answers():
                 raise
             sent = hedge.take()
         except asyncio.CancelledError:
