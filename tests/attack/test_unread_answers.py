@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from aiohttp import web
 
 from services.api_gateway.http import connection
 from services.api_gateway.openai.catalogue import Listed
 from tests.attack.serving_world import CHAT, GREEDY, MIB, Serving, serving
 from tests.integration.gateway_world import KEY, gateway_world
-from tests.integration.openai_replica import running
+from tests.integration.openai_replica import Replica, running
 from tests.integration.openai_world import served
 from tests.tidy import ROOT
 
@@ -97,6 +98,44 @@ async def test_a_tenant_that_never_reads_its_answers_holds_no_place_for_long(
         for asked in (calm, under, full, wholes):
             assert asked.times_s and not asked.failed, asked.failed[:5]
         assert max(memory_mib, wholes_mib) < MEMORY_MIB
+
+
+class Large(Replica):
+    """A replica whose answers have 4 MiB."""
+
+    async def _answer(self, request: web.Request, asked: dict[str, Any]) -> web.StreamResponse:
+        return web.json_response({"text": "x" * 4 * MIB})
+
+
+async def test_whole_answers_that_a_tenant_does_not_read_are_bounded_in_bytes(
+    tmp_path: Path,
+) -> None:
+    """They count until they are read, although their replica was free long before."""
+    large = Large()
+    async with (
+        gateway_world(tmp_path, model_bodies_bytes=40 * MIB) as world,
+        running(replica=large),
+    ):
+        world.gateway.models = Listed(served(large.port))
+        body = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+
+        async def status() -> int:
+            async with world.session.post(world.url + CHAT, json=body) as answer:
+                text = await answer.text()
+                if answer.status == 429:
+                    assert "answers of tenant default's open requests" in text
+                    assert answer.headers["retry-after"]
+                return answer.status
+
+        port = int(world.url.rsplit(":", 1)[1])
+        async with asyncio.timeout(60.0):
+            with unread(port, request(KEY, body), 10):
+                while await status() != 429:
+                    await asyncio.sleep(0.05)
+                while world.gateway.queues.open.counts:
+                    await asyncio.sleep(0.05)
+            while await status() != 200:
+                await asyncio.sleep(0.05)
 
 
 @pytest.mark.parametrize("ahead", [0, 3], ids=["one", "sent ahead"])

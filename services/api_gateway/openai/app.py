@@ -92,7 +92,7 @@ class OpenAI:
         kept = Kept(self.bodies, tenant)
         try:
             if ROUTES[path].takes_form and (form := self._form(scope, receive)) is not None:
-                await self._pass_form(scope, form, send, path)
+                await self._pass_form(scope, form, send, path, kept)
                 return
             body = await read_body(
                 scope,
@@ -104,7 +104,9 @@ class OpenAI:
             if body is None:
                 return
             call = self._call(scope, send, path, request.read(body), body)
+            call.kept = kept
             await self.dispatch.run(call, scope["principal"], receive)
+            await call.close()
         finally:
             kept.close()
             self.open.give_back(tenant)
@@ -160,13 +162,17 @@ class OpenAI:
             tenant=scope["principal"].tenant,
         )
 
-    async def _pass_form(self, scope: Scope, form: FormBody, send: Send, path: str) -> None:
+    async def _pass_form(
+        self, scope: Scope, form: FormBody, send: Send, path: str, kept: Kept
+    ) -> None:
         try:
             name = await form.model()
             if name is None:
                 return
             call = self._call(scope, send, path, RequestFields(name), b"", form)
+            call.kept = kept
             await self.dispatch.run(call, scope["principal"], form.watch)
+            await call.close()
         finally:
             form.close()
 

@@ -277,6 +277,8 @@ class AllBatches:
 
 
 async def _finish(call: Call, part: Part, replica: str) -> None:
+    if call.kept is not None:
+        call.kept.add(len(part.body))
     call.usage = part.usage
     call.tokens = part.usage.tokens if part.usage is not None else None
     await call.finish(Answer(OK, JSON, part.body), replica)

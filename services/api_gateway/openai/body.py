@@ -1,6 +1,7 @@
 """Reads a request's whole body, within a bound and a time.
 
-The whole body is needed to choose a replica.
+The whole body is needed to choose a replica. `Kept` bounds the bodies and whole answers of all
+requests that are open.
 """
 
 import asyncio
@@ -12,7 +13,7 @@ from services.api_gateway.openai.errors import ApiError
 
 
 class Kept:
-    """The bytes of one request's body, among those of all tenants, until `close`."""
+    """The bytes of one request's body and answer, among those of all tenants, until `close`."""
 
     def __init__(self, bodies: OpenShare, tenant: str) -> None:
         self.bodies = bodies
@@ -22,14 +23,14 @@ class Kept:
     def add(self, size: int) -> None:
         """Count bytes that came.
 
-        Raises ApiError: 429 if the tenant's bodies need too much, 503 if those of all do.
+        Raises ApiError: 429 if the tenant's requests need too much, 503 if those of all do.
         """
         if refused := self.bodies.take(self.tenant, size):
             raise _too_much(self.tenant, refused)
         self.size += size
 
     def close(self) -> None:
-        """Count the body no longer."""
+        """Count the bytes no longer."""
         self.bodies.give_back(self.tenant, self.size)
         self.size = 0
 
@@ -93,12 +94,13 @@ def _too_large(bytes_max: int) -> ApiError:
 def _too_much(tenant: str, refused: str) -> ApiError:
     if refused == TENANT_FULL:
         text = (
-            f"the bodies of tenant {tenant}'s open requests need most of the memory that this "
-            "gateway has left for them: wait until some have ended, or send less at once"
+            f"the bodies and answers of tenant {tenant}'s open requests need most of the memory "
+            "that this gateway has left for them: read the answers, wait until some requests have "
+            "ended, or send less at once"
         )
         return ApiError(429, text, "overloaded", retry_after_s=BUSY_S)
     text = (
-        "the bodies of all open requests need all memory that this gateway has for them: try again "
-        "in a moment, or raise MUSTER_MODEL_BODIES_BYTES"
+        "the bodies and answers of all open requests need all memory that this gateway has for "
+        "them: try again in a moment, or raise MUSTER_MODEL_BODIES_BYTES"
     )
     return ApiError(503, text, "overloaded", retry_after_s=BUSY_S)

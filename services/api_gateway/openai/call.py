@@ -13,7 +13,8 @@ from typing import Final, NamedTuple
 import aiohttp
 from starlette.types import Scope, Send
 
-from services.api_gateway.openai import errors
+from services.api_gateway.openai import errors, reading
+from services.api_gateway.openai.body import Kept
 from services.api_gateway.openai.continuation import Continuation
 from services.api_gateway.openai.errors import ApiError
 from services.api_gateway.openai.events import DONE_EVENT, Events, Usage, usage_of
@@ -29,6 +30,8 @@ LATER_EVENT: Final = b"\n" + EVENT
 JSON: Final = "application/json"
 # Answers of these types are relayed as they come.
 MEDIA: Final = ("audio/", "video/", "image/", "application/octet-stream")
+# The request of a whole answer above this size stays open until the client has read most of it.
+LONG_BYTES: Final = 64 << 10
 # How long a client may take to read the error at the end of a broken stream.
 LAST_WORDS_S: Final = 5.0
 BUSY: Final = (502, 503)
@@ -89,7 +92,8 @@ class Call:
     tokens in it; `begins` when the client's answer begins. `is_held`: the client of a stream got
     comments already. `model` is the deployed model that the name in the body stands for, `adapter`
     one of its adapters. With `continuation` the stream may go on at another replica; `moves_on`: it
-    broke at its replica, and shall.
+    broke at its replica, and shall. `kept` counts the bytes of a whole answer. `is_long`: such an
+    answer ends when the client has read most of it.
     """
 
     grant: Grant = UNLIMITED
@@ -104,6 +108,8 @@ class Call:
     usage: Usage | None = None
     continuation: Continuation | None = None
     moves_on = False
+    kept: Kept | None = None
+    is_long = False
 
     def __init__(
         self,
@@ -197,21 +203,11 @@ class Call:
         await self.finish(answer, replica)
 
     async def read(self, content: aiohttp.StreamReader) -> bytes:
-        """Return a whole answer. Raises ApiError 502 if it is too large."""
-        pieces, size = [], 0
-        while piece := await content.readany():
-            pieces.append(piece)
-            size += len(piece)
-            if size > self.answer_bytes_max:
-                raise ApiError(
-                    502,
-                    (
-                        f"the model's answer is larger than {self.answer_bytes_max} bytes: request "
-                        "less, or raise MUSTER_MODEL_ANSWER_BYTES"
-                    ),
-                    "answer_too_large",
-                )
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        """Return a whole answer.
+
+        Raises ApiError 502 if it is too large, and those of `kept`.
+        """
+        return await reading.whole(content, self.answer_bytes_max, self.kept)
 
     async def finish(self, answer: Answer, replica: str = "") -> None:
         """Send a complete answer to the client; an error is put into OpenAI's shape."""
@@ -226,7 +222,20 @@ class Call:
         if answer.retry_after:
             headers.append((b"retry-after", answer.retry_after.encode("latin-1", "replace")))
         await self._begin(answer.status, kind, headers, replica)
-        await self.send({"type": "http.response.body", "body": body, "more_body": False})
+        await self._send_last(body)
+
+    async def _send_last(self, body: bytes) -> None:
+        """Send the rest of an answer; `close` ends it if it is long."""
+        self.is_long = len(body) > LONG_BYTES
+        await self.send({"type": "http.response.body", "body": body, "more_body": self.is_long})
+
+    async def close(self) -> None:
+        """End a long answer when the client has read most of it, or has left.
+
+        Until then its request counts as open, and so do its bytes. The replica is free before.
+        """
+        if self.is_long:
+            await self.send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def comment(self, text: str) -> None:
         """Send a comment to the client of a stream that waits; the first one begins its answer."""
@@ -245,9 +254,7 @@ class Call:
         await self._begin(answer.status, EVENT_STREAM, [])
         lines = b"".join(b"data: %s\n" % line for line in body.splitlines())
         end = DONE_EVENT if answer.status < CLIENT_ERROR else b""
-        await self.send(
-            {"type": "http.response.body", "body": lines + b"\n" + end, "more_body": False}
-        )
+        await self._send_last(lines + b"\n" + end)
 
     async def _relay_stream(
         self,
@@ -265,7 +272,7 @@ class Call:
         )
         content, kind, send = response.content, response.headers["content-type"], self.send
         self.streaming = True
-        piece = first or await _next_piece(content, events)
+        piece = first or await reading.next_piece(content, events)
         while piece:
             guard.heard(idle_s)
             whole = events.feed(piece)
@@ -277,7 +284,7 @@ class Call:
                 if not self.status:
                     await self._begin(response.status, kind, [NO_CACHE], replica)
                 await send({"type": "http.response.body", "body": whole, "more_body": True})
-            piece = await _next_piece(content, events)
+            piece = await reading.next_piece(content, events)
         rest = events.flush()
         self._count(events.usage)
         if not self.status:
@@ -370,19 +377,6 @@ class Call:
                 )
         except TimeoutError:
             pass  # the server closes the connection of an answer that was not completed
-
-
-async def _next_piece(content: aiohttp.StreamReader, events: Events) -> bytes:
-    """Return the next bytes of a stream, empty at its end.
-
-    After [DONE] nothing can be missing, so a broken connection counts as the end then.
-    """
-    try:
-        return await content.readany()
-    except (aiohttp.ClientError, OSError):
-        if not events.done:
-            raise
-        return b""
 
 
 def events_in(whole: bytes) -> int:
