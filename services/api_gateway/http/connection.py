@@ -166,7 +166,7 @@ class Connection(HttpToolsProtocol):
         A WebSocket that was accepted stays: its channel has a bound of its own.
         """
         if self._upgraded is None or not getattr(self._upgraded, "handshake_initiated", True):
-            self.transport.abort()
+            self.transport.leave()  # type: ignore[attr-defined]
 
     def pause_writing(self) -> None:
         """Let the answer wait for the client, and begin to look whether it reads."""
@@ -326,6 +326,14 @@ class Gathering:
             self._transport.close()
         if self.lingers or self._transport.get_write_buffer_size():
             self._lingering = self._loop.call_later(LINGER_S, self._transport.abort)
+
+    def leave(self) -> None:
+        """Close in the next turn of the loop, which sends what was written in this one.
+
+        So a client gets its short answer. Of a long one it loses what it has not taken yet.
+        """
+        self.close()
+        self._loop.call_later(0, self._transport.abort)
 
     def gone(self) -> None:
         """Note that the connection is lost."""
