@@ -91,3 +91,12 @@ async def test_a_stream_without_an_end_goes_on_too(tmp_path: Path) -> None:
         assert text(events[:-1]) == "w0 w1 w2 "
         assert events[-1]["error"]["code"] == "upstream_error"
         assert [len(replica.bodies) for replica in replicas] == [1, 1]
+
+
+async def test_a_continued_stream_has_one_time_to_its_first_token(tmp_path: Path) -> None:
+    """That of the next replica would count all that came before, and add replicas."""
+    async with replicas_world(tmp_path, 2) as (world, _):
+        allow(world)
+        await stream(world, x_chunks=6, x_die="middle")
+        assert continued(world) == 1
+        assert len(world.gateway.queues.of("m").latencies._first) == 1

@@ -206,3 +206,25 @@ def test_other_endpoints_and_lists_of_prompts_have_no_continuation() -> None:
 )
 def test_a_request_for_free_text_has_a_continuation(fields: dict[str, Any]) -> None:
     assert begin(**fields) is not None
+
+
+def test_a_stream_that_reported_an_error_is_not_continued() -> None:
+    stream = begun()
+    stream.passed(event({"content": "one "}) + b'data: {"error": {"message": "engine died"}}\n\n')
+    assert not stream.can_continue()
+
+
+def test_a_stream_that_broke_after_comments_begins_with_the_next_replica() -> None:
+    stream = begun()
+    stream.passed(b": ping\n\n")
+    assert json.loads(stream.next_body())["messages"] == MESSAGES
+    first = event({"role": "assistant", "content": ""}, id="c-2")
+    assert stream.passed(first) == first
+
+
+def test_a_limit_without_bounds_is_passed_on_as_it_is() -> None:
+    body = b'{"model": "m", "stream": true, "min_tokens": %s, "messages": [{}]}' % (b"9" * 5_000)
+    stream = continuation_of(CHAT, request.read(body), body)
+    assert stream is not None
+    stream.passed(event({"content": "one "}))
+    assert stream.can_continue() and b"9" * 5_000 in stream.next_body()

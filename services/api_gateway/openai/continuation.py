@@ -20,6 +20,8 @@ from services.api_gateway.openai.routes import CHAT, COMPLETIONS
 # Streams with more text end with an error, because the gateway holds the text of each.
 TEXT_BYTES_MAX: Final = 256 << 10
 LIMITS: Final = ("max_tokens", "max_completion_tokens", "min_tokens")
+# A number with more digits limits nothing, and Python refuses to read very long ones.
+DIGITS_MAX: Final = 18
 # Fields whose effect depends on the whole answer, or that ask for more than its text.
 EXCLUDED: Final = (
     *("audio", "continue_final_message", "echo", "logprobs", "modalities", "prompt_logprobs"),
@@ -43,6 +45,7 @@ class _Chunk(msgspec.Struct):
     id: msgspec.Raw = NULL
     created: msgspec.Raw = NULL
     choices: list[_Choice] = []
+    error: msgspec.Raw = NULL
 
 
 class _Type(msgspec.Struct):
@@ -76,8 +79,9 @@ def continuation_of(path: str, fields: RequestFields, body: bytes) -> "Continuat
 class Continuation:
     """The text of one stream so far, and the requests that continue it.
 
-    `tokens` counts the events with text that the client got. `is_second`: a later replica answers.
-    `is_possible` becomes false when an event has more than text, or the text is too long.
+    `tokens` counts the events with text that the client got. `is_second`: a later replica answers,
+    and the client has events of an earlier one. `is_possible` becomes false when an event has more
+    than text or reports an error, or the text is too long.
     """
 
     def __init__(self, path: str, given: Mapping[str, msgspec.Raw]) -> None:
@@ -99,7 +103,7 @@ class Continuation:
         """Return the request for the next replica. Only after `can_continue`."""
         limits = self._limits()
         assert limits is not None, "the stream cannot be continued"
-        self.is_second, self._before = True, self.tokens
+        self.is_second, self._before = self._first is not None, self.tokens
         text = self._sent.decode()
         if self.path == COMPLETIONS:
             prompt = _text.decode(self.given["prompt"]) + text
@@ -133,7 +137,7 @@ class Continuation:
         left: dict[str, msgspec.Raw] = {}
         for name in LIMITS:
             value = bytes(self.given.get(name, NULL))
-            if not value.isdigit():
+            if not value.isdigit() or len(value) > DIGITS_MAX:
                 continue
             rest = int(value) - self.tokens
             if rest <= 0 and name != "min_tokens":
@@ -149,6 +153,8 @@ class Continuation:
             chunk = _chunk.decode(data)
             for choice in chunk.choices:
                 self._follow_choice(choice)
+            if bytes(chunk.error) not in EMPTY:
+                self.is_possible = False  # the client takes it as the end of the stream
         except UNREADABLE:
             self.is_possible = False
             return

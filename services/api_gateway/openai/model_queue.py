@@ -169,7 +169,9 @@ class ModelQueue:
             now_ns = self.now_ns()
             self.rules.first_token(ticket, now_ns)
             self.tries.hedging.began(True, now_ns - sent.began_ns)
-            self.latencies.first_token(now_ns - ticket.arrived_ns, now_ns)
+            if not request.has_begun:  # a stream that is continued began long ago
+                self.latencies.first_token(now_ns - ticket.arrived_ns, now_ns)
+                request.has_begun = True
             request.first_ns, request.events = now_ns, 0
             self.pump()
         request.uncharged += events

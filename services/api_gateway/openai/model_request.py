@@ -13,12 +13,13 @@ class Request:
 
     `size` and `script` are those of its text; `size` is 0 if its tokens say nothing about text.
     `tries` counts the replicas that it was or will be sent to. `first_ns` is the time of the first
-    piece of a streamed answer, 0 before it, and `events` counts the pieces. `tell` sends a comment
+    piece of a streamed answer, 0 before it, and `events` counts the pieces. `has_begun`: a replica
+    sent a first piece, also if its stream broke later. `tell` sends a comment
     to the client of a stream. `begun` is what `OpenRequests` needs of it.
     """
 
     __slots__ = (
-        *("begun", "events", "first_ns", "future", "script", "size"),
+        *("begun", "events", "first_ns", "future", "has_begun", "script", "size"),
         *("tell", "ticket", "tries", "uncharged"),
     )
 
@@ -30,6 +31,7 @@ class Request:
         self.begun = 0
         self.uncharged = 0
         self.first_ns = 0
+        self.has_begun = False
         self.events = 0
         self.tell: Callable[[str], Awaitable[None]] | None = None
         self.future: asyncio.Future[ApiError | None] | None = None
