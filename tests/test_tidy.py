@@ -57,6 +57,8 @@ EMPTY_NAMES: Final = (
 
 # Where everything is caught, and why.
 WIDE_CATCHES: Final = {
+    "libs/client/function/outcome.py in _raise": "the class of a user's exception raises anything",
+    "libs/client/function/outcome.py in value_of": "the classes in a user's result raise anything",
     "libs/client/function/runner.py in call_function": "a user's function raises anything",
     "libs/common/process/service.py in run": (
         "the one place: logs the cause and exits with its code"

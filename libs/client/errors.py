@@ -105,9 +105,14 @@ class TimedOut(MusterError, TimeoutError):
 
 
 class JobFailed(MusterError):
-    """A job ended without success. `state`, `reason` and `code` (exit code) are the job's."""
+    """A job ended without success. `state`, `reason` and `code` (exit code) are the job's.
 
-    def __init__(self, detail: str, state: str, reason: str, code: int | None) -> None:
+    All but the text have defaults, because pickle gives an exception its text alone at first.
+    """
+
+    def __init__(
+        self, detail: str, state: str = "", reason: str = "", code: int | None = None
+    ) -> None:
         super().__init__(detail)
         self.state = state
         self.reason = reason
@@ -118,7 +123,12 @@ class FunctionFailed(JobFailed):
     """A shipped function gave no result. `traceback` is the node's, empty if it wrote none."""
 
     def __init__(
-        self, detail: str, state: str, reason: str, code: int | None, traceback: str = ""
+        self,
+        detail: str,
+        state: str = "",
+        reason: str = "",
+        code: int | None = None,
+        traceback: str = "",
     ) -> None:
         super().__init__(detail, state, reason, code)
         self.traceback = traceback

@@ -4,6 +4,7 @@ Pure. The gateway checks the fields; here only what Python's types allow is brou
 Tests: tests/unit/test_client_fields.py.
 """
 
+import math
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -53,6 +54,8 @@ def gpu_fields(gpus: object) -> dict[str, Any]:
         return {}
     if isinstance(gpus, bool) or not isinstance(gpus, int | float):
         raise InvalidRequest(f"gpus: expected a number, got {gpus!r}")
+    if not math.isfinite(gpus):
+        raise InvalidRequest(f"gpus: {gpus} is not a number of GPUs: give for example 2, or 0.5")
     if gpus == int(gpus):
         return {"gpus": int(gpus)}
     if not 0 < gpus < 1:
@@ -69,7 +72,7 @@ def node_fields(nodes: object) -> dict[str, Any]:
         return {}
     if isinstance(nodes, str):
         least, elastic, most = nodes.partition(ELASTIC)
-        if not (least.isascii() and least.isdigit()) or (elastic and not most.isdigit()):
+        if not nodes.isascii() or not least.isdigit() or (elastic and not most.isdigit()):
             raise InvalidRequest(f"nodes: {nodes!r} is not valid: give for example 4, or '2..8'")
         return {"nodes": int(least), **({"nodes_max": int(most)} if elastic else {})}
     return {"nodes": nodes}

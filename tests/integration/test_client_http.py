@@ -14,6 +14,7 @@ import pytest
 from libs.client.asynchronous.client import AsyncClient
 from libs.client.errors import (
     Conflict,
+    FunctionFailed,
     InvalidRequest,
     NotFound,
     RateLimited,
@@ -22,6 +23,7 @@ from libs.client.errors import (
     Unavailable,
 )
 from libs.client.synchronous.client import Client
+from libs.client.synchronous.functions import Future
 from libs.embedded import certificates
 from tests.integration import cli_world
 from tests.integration.cli_world import Break, Problem, Request, World, ended, line, output, state
@@ -267,3 +269,24 @@ def test_over_https_the_certificate_is_checked_against_the_trusted_ones(
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "users.pem"))
     with Client(url, key="k") as client:
         assert client.jobs.get("j1").id == "j1"
+
+
+def test_a_wait_ends_in_time_also_if_the_gateway_asks_for_a_longer_pause(
+    world: World, client: Client
+) -> None:
+    world.routes["GET /v1/jobs/j1"] = cli_world.job("j1", state="running")
+    limited = Problem(429, "too many requests", {"retry_after_s": 3_600})
+    world.routes["GET /v1/jobs/j1/wait"] = limited
+    with pytest.raises(TimedOut):
+        client.jobs.wait("j1", timeout_s=0.2)
+
+
+def test_an_element_that_ended_between_two_looks_has_its_result(
+    world: World, client: Client
+) -> None:
+    element = cli_world.job("j1_0", state="failed")
+    world.routes["GET /v1/jobs/j1_0"] = Replies(Problem(404, "no such job"), element)
+    world.routes["GET /v1/jobs/j1"] = cli_world.job("j1", state="completed")
+    world.routes["GET /v1/jobs/j1_0/files"] = Problem(404, "no such file")
+    with pytest.raises(FunctionFailed, match="the job is failed"):
+        Future(client.jobs, "j1_0", "j1").result(timeout_s=60)

@@ -1,6 +1,7 @@
 """The client's errors: the class follows the status, and the text names the field."""
 
 import json
+import pickle
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from libs.client.errors import (
     ApiError,
     FunctionFailed,
     InvalidRequest,
+    JobFailed,
     RateLimited,
     Unavailable,
     error_of,
@@ -82,3 +84,17 @@ def test_a_function_that_failed_has_the_nodes_traceback() -> None:
 def test_every_answer_gives_an_error(status: int, answer: bytes, header: str) -> None:
     found = error_of(status, answer, "GET /", header)
     assert found.status == status and str(found)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        InvalidRequest("gpus: 99 is out of bounds", 422, {"detail": "x"}),
+        Unavailable("no gateway answers", sent=False),
+        JobFailed("job j1 is failed", state="failed", reason="exit_code", code=3),
+        FunctionFailed("no result", state="failed", reason="", code=1, traceback="lines"),
+    ],
+)
+def test_an_error_passes_between_processes_with_all_its_fields(error: Exception) -> None:
+    found = pickle.loads(pickle.dumps(error))
+    assert (type(found), str(found), vars(found)) == (type(error), str(error), vars(error))

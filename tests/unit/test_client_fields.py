@@ -31,7 +31,7 @@ def test_gpus_are_whole_or_a_part_of_one(gpus: object, expected: dict[str, objec
     assert fields.gpu_fields(gpus) == expected
 
 
-@pytest.mark.parametrize("gpus", [1.5, -0.5, True, "2"])
+@pytest.mark.parametrize("gpus", [1.5, -0.5, True, "2", float("nan"), float("inf")])
 def test_other_numbers_of_gpus_are_refused_by_their_field(gpus: object) -> None:
     with pytest.raises(InvalidRequest) as found:
         fields.gpu_fields(gpus)
@@ -51,7 +51,7 @@ def test_nodes_are_a_number_or_a_range(nodes: object, expected: dict[str, object
     assert fields.node_fields(nodes) == expected
 
 
-@pytest.mark.parametrize("nodes", ["", "a", "2..", "..8", "2-8"])
+@pytest.mark.parametrize("nodes", ["", "a", "2..", "..8", "2-8", "2..\u00b2", "\u00b2"])
 def test_other_ranges_of_nodes_are_refused_by_their_field(nodes: str) -> None:
     with pytest.raises(InvalidRequest) as found:
         fields.node_fields(nodes)

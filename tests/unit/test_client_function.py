@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import os
+import pickle
 import subprocess
 import sys
 import tarfile
@@ -30,6 +31,17 @@ class Odd(Exception):
 
     def __init__(self, one: int, two: int) -> None:
         super().__init__(f"{one} and {two}")
+
+
+def refuse() -> None:
+    raise RuntimeError("not here")
+
+
+class Refusing(Exception):
+    """Its class refuses to be made from a pickle, as one may whose module needs a device."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return refuse, ()
 
 
 def written(directory: Path | None, files: dict[str, bytes]) -> tuple[str, bytes]:
@@ -215,3 +227,11 @@ def test_a_directory_that_cannot_be_packed_is_refused_by_the_field(tmp_path: Pat
     with pytest.raises(InvalidRequest) as found:
         written(tmp_path / "absent", {})
     assert found.value.field == "upload"
+
+
+@pytest.mark.parametrize("state", [runner.RETURNED, runner.RAISED])
+def test_whatever_is_raised_while_unpickling_is_a_failure_of_the_function(state: str) -> None:
+    head = json.dumps({"state": state, "text": "the node's lines"}).encode()
+    with pytest.raises(FunctionFailed, match="gave no result") as found:
+        outcome.value_of(head + b"\n" + pickle.dumps(Refusing()), JOB)
+    assert isinstance(found.value.__cause__, RuntimeError)

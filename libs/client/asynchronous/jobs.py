@@ -202,7 +202,7 @@ class AsyncJobs:
                 job = await self._poll(job.id, until, leaves, progress is not None)
                 patience.reset()
             except (Unavailable, RateLimited) as error:
-                await self._again(patience, error)
+                await self._again(patience, error, until)
 
     async def _poll(
         self, job_id: str, until: float | None, state: str, shows_progress: bool
@@ -220,12 +220,16 @@ class AsyncJobs:
             shown = calls.decoded(await self.connection.once(call), JobShown, call.what)
         return AsyncJob(self, shown)
 
-    async def _again(self, patience: Patience, error: ApiError) -> None:
-        """Pause before the next try. Raises the error if the gateway was away for too long."""
-        pause_s = patience.pause_s(time.monotonic(), asked_pause_s(error))
+    async def _again(self, patience: Patience, error: ApiError, until: float | None) -> None:
+        """Pause before the next try, at most until the wait is over.
+
+        Raises the error if the gateway was away for too long.
+        """
+        now_s = time.monotonic()
+        pause_s = patience.pause_s(now_s, asked_pause_s(error))
         if pause_s is None:
             raise error
-        await pause(pause_s)
+        await pause(pause_s if until is None else max(0.0, min(pause_s, until - now_s)))
 
     async def cancel(
         self, ref: str, grace_s: float | None = None, signal: str | int | None = None

@@ -12,7 +12,7 @@ from libs.client.models.tenants import SecretShown
 
 
 class AsyncSecrets:
-    """The secrets of the tenant. Jobs name them: `submit(..., secrets={"NAME": "VARIABLE"})`."""
+    """The secrets of the tenant. Jobs name them: `submit(..., secrets={"VARIABLE": "NAME"})`."""
 
     def __init__(self, connection: AsyncConnection) -> None:
         self._connection = connection

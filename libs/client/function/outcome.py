@@ -30,21 +30,8 @@ def value_of(data: bytes, job: JobShown) -> Any:  # noqa: ANN401  any type
         _raise(payload, text, job)
     try:
         return pickle.loads(payload)  # nosec B301  of the job's own function
-    except PICKLE_FAULTS as error:
+    except Exception as error:  # whatever the classes in it raise
         raise failed(job, f"its result cannot be unpickled here: {error!r}") from error
-
-
-# What pickle raises for data of another program, version or set of modules.
-PICKLE_FAULTS = (
-    pickle.UnpicklingError,
-    AttributeError,
-    EOFError,
-    ImportError,
-    IndexError,
-    KeyError,
-    TypeError,
-    ValueError,
-)
 
 
 def _raise(payload: bytes, text: str, job: JobShown) -> NoReturn:
@@ -52,7 +39,7 @@ def _raise(payload: bytes, text: str, job: JobShown) -> NoReturn:
     unknown = failed(job, f"it raised {lines[-1] if lines else 'an exception'}", text)
     try:
         error = pickle.loads(payload)  # nosec B301  of the job's own function
-    except PICKLE_FAULTS as fault:
+    except Exception as fault:  # whatever the class of the exception raises
         unknown.add_note(f"on the node:\n{text}")
         raise unknown from fault
     if not isinstance(error, Exception):

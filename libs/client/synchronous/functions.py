@@ -76,6 +76,7 @@ class Future(Generic[T]):
 
     def _ended(self, timeout_s: float | None) -> JobShown:
         until = None if timeout_s is None else time.monotonic() + timeout_s
+        array_ended = False
         while True:
             left_s = None if until is None else until - time.monotonic()
             if left_s is not None and left_s <= 0:
@@ -86,9 +87,12 @@ class Future(Generic[T]):
                 if not self.array:
                     raise
             array = self._jobs.get(self.array)
-            if array.ended:
+            if array_ended:
                 raise outcome.failed(array.shown, f"element {self.ref} never began")
-            pause(timing.LOOK_S)
+            # The element may have begun and ended since it was asked for: then it is there now.
+            array_ended = array.ended
+            if not array_ended:
+                pause(timing.LOOK_S)
 
     def _outcome(self, job: JobShown, rank: int) -> T:
         try:

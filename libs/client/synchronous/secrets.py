@@ -13,7 +13,7 @@ from libs.client.models.tenants import SecretShown
 
 
 class Secrets:
-    """The secrets of the tenant. Jobs name them: `submit(..., secrets={"NAME": "VARIABLE"})`."""
+    """The secrets of the tenant. Jobs name them: `submit(..., secrets={"VARIABLE": "NAME"})`."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
