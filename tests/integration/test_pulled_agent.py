@@ -1,24 +1,29 @@
 """The agent's part of pulled models: folders, groups, uses, mounts of containers, and answers."""
 
+import asyncio
+import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from libs.common.errors import Refused
 from libs.common.messages import StartOrder
-from libs.common.messages.pulled_messages import PulledAsk
+from libs.common.messages.pulled_messages import PulledAsk, PulledReport
 from libs.common.model import AttemptRef, JobSpec
 from libs.common.placeholders import PULL
 from libs.common.safety.folder_walk import remove_tree
+from libs.common.transport.bus import MESSAGE_BYTES_MAX
 from libs.job.pulling.copies import Copies, Copy
 from libs.job.pulling.listing import Listed
 from services.node_agent.directories.accounts import Account
 from services.node_agent.directories.protocol import Launch, Machine
 from services.node_agent.directories.tenant_numbers import TenantNumbers
-from services.node_agent.pulled.pulled import Pulled
+from services.node_agent.pulled.pulled import ASKS_MAX, NS_MAX, Pulled
 from tests.integration.peer_uploads_world import start_order
 
 A, B = "a" * 40, "b" * 40
@@ -166,6 +171,82 @@ async def test_hostile_files_of_a_tenant_neither_stop_nor_lead_the_agent(
         assert report.copies == () and report.error == "" and (outside / "kept").exists()
     finally:
         remove_tree(deep)  # pytest cannot remove it
+
+
+def described(**changes: Any) -> str:
+    whole = {"revisions": ["main"], "size_bytes": 1, "files": 1, "include": [], "job_id": "j"}
+    return json.dumps({**whole, **changes})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        described(size_bytes=float("inf")),
+        described(size_bytes=1 << 70),
+        described(files=-1),
+        described(revisions=["main", "\ud800"]),
+        described(job_id="\x1b[2J"),
+        described(include="*"),
+    ],
+)
+async def test_a_description_with_impossible_values_refuses_the_job_and_is_still_answered(
+    pulled: Pulled, text: str
+) -> None:
+    await hold(pulled, order(PULL, NAME))
+    copies = published(pulled)
+    copies.place(NAME, A, ".json").write_text(text)
+    for number in range(3):
+        copies.place(NAME, A, f"/{number}").touch()
+        os.truncate(copies.place(NAME, A, f"/{number}"), 1 << 42)
+    os.utime(copies.place(NAME, A), (3 << 32, 3 << 32))
+    for reference in (NAME, f"{NAME}@{A}"):
+        with pytest.raises(Refused, match="has no copy of"):
+            await hold(pulled, order("serve", f"{{pulled:{reference}}}"))
+    report = await asked(pulled, PulledAsk("red"))
+    assert [(copy.complete, copy.used_ns) for copy in report.copies] == [(False, NS_MAX)]
+
+
+async def test_folders_in_the_place_of_files_cost_the_agent_no_descriptors(
+    pulled: Pulled,
+) -> None:
+    await hold(pulled, order(PULL, NAME))
+    copies = published(pulled)
+    copies.place(NAME, B, ".json").mkdir()
+    pulled.report(PulledAsk("red"))
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(8):
+        pulled.report(PulledAsk("red"))
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+async def test_an_answer_fits_a_message_and_counts_what_it_leaves_out(pulled: Pulled) -> None:
+    await hold(pulled, order(PULL, NAME))
+    copies = published(pulled)
+    whole = described(revisions=[f"{number:04}" + "x" * 124 for number in range(400)])
+    for number in range(40):
+        copies.place(NAME, f"{number:040x}").mkdir()
+        copies.place(NAME, f"{number:040x}", ".json").write_text(whole)
+    report = await asked(pulled, PulledAsk("red"))
+    assert report.copies and len(report.copies) + report.left_out == 41
+    report = await asked(pulled, PulledAsk("red", NAME))
+    assert report.removed and report.copies == ()
+
+
+async def test_a_tenant_that_asks_much_is_refused_and_others_are_answered(pulled: Pulled) -> None:
+    await hold(pulled, order(PULL, NAME))
+    published(pulled)
+    many = [asked(pulled, PulledAsk("red")) for _ in range(4 * ASKS_MAX)]
+    *answers, other = await asyncio.gather(*many, asked(pulled, PulledAsk("blue")))
+    refused = [each for each in answers if each.error]
+    assert len(refused) == 3 * ASKS_MAX and "try again later" in refused[0].error
+    assert not other.error and not (await asked(pulled, PulledAsk("red"))).error
+
+
+async def asked(pulled: Pulled, ask: PulledAsk) -> PulledReport:
+    """Return the answer as a gateway gets it."""
+    data = await pulled._on_ask("ask.n1.pulled", msgspec.msgpack.encode(ask))
+    assert len(data) <= MESSAGE_BYTES_MAX
+    return msgspec.msgpack.decode(data, type=PulledReport)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")

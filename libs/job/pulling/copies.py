@@ -32,6 +32,7 @@ from libs.job.pulling.listing import (
     COMMIT,
     DEPTH_MAX,
     LIST_NAME,
+    SIZE_MAX,
     Listed,
     check_repository,
     folder_of,
@@ -131,11 +132,11 @@ class Copies:
             return Copy(
                 repository,
                 commit,
-                revisions=tuple(map(str, value["revisions"])),
-                size_bytes=int(value["size_bytes"]),
-                files=int(value["files"]),
-                include=tuple(map(str, value["include"])),
-                job_id=str(value["job_id"]),
+                revisions=_texts(value["revisions"]),
+                size_bytes=_number(value["size_bytes"]),
+                files=_number(value["files"]),
+                include=_texts(value["include"]),
+                job_id=_texts([value["job_id"]])[0],
                 used_ns=status.st_mtime_ns,
             )
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
@@ -214,7 +215,7 @@ class Copies:
         """Return the names of the copies that attempts use."""
         found = set()
         for name in _names(self.uses):
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, ValueError):
                 found.update(_read(self.uses / name)[0].split("\n"))
         return found
 
@@ -372,8 +373,28 @@ def _names(folder: Path) -> list[str]:
 def _read(path: Path, bytes_max: int = TEXT_BYTES_MAX) -> tuple[str, os.stat_result]:
     """Return the text of a plain file of few bytes. Raises OSError and ValueError."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    with os.fdopen(os.open(path, flags), "rb") as file:
-        status = os.fstat(file.fileno())
+    descriptor = os.open(path, flags)
+    try:
+        status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode) or status.st_size > bytes_max:
-            raise ValueError(f"{path} is no plain file of at most {bytes_max} bytes")
-        return file.read(bytes_max).decode(), status
+            raise ValueError(f"{path} is not a plain file of at most {bytes_max} bytes")
+        with open(descriptor, "rb", closefd=False) as file:
+            return file.read(bytes_max).decode(), status
+    finally:
+        os.close(descriptor)
+
+
+def _number(value: object) -> int:
+    """Return a size or a count of a description. Raises ValueError: jobs write there too."""
+    if not isinstance(value, int) or not 0 <= value <= SIZE_MAX:
+        raise ValueError("the description has a number out of bounds")
+    return value
+
+
+def _texts(values: object) -> tuple[str, ...]:
+    """Return texts of a description. Raises ValueError for one that cannot be shown."""
+    if not isinstance(values, list):
+        raise ValueError("the description has no list where one is expected")
+    if not all(isinstance(each, str) and each.isprintable() for each in values):
+        raise ValueError("the description has a text that cannot be printed")
+    return tuple(values)

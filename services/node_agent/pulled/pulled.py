@@ -12,8 +12,10 @@ tests/integration/test_pulled_agent.py, tests/integration/test_pulled_cluster.py
 import asyncio
 import contextlib
 import os
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final
 from weakref import WeakValueDictionary
@@ -32,7 +34,7 @@ from libs.common.transport.bus import Bus
 from libs.job.pulling import command
 from libs.job.pulling.copies import Copies, Copy
 from libs.job.pulling.errors import PullError
-from libs.job.pulling.listing import folder_of, reference_of
+from libs.job.pulling.listing import SIZE_MAX, folder_of, reference_of
 from services.node_agent.core.state import key_of
 from services.node_agent.directories.acting_as import acting_as
 from services.node_agent.directories.job_ownership import PASSABLE, is_passable, make_passable
@@ -41,9 +43,14 @@ from services.node_agent.pulled.program import packed, python_of
 
 THREADS: Final = 2
 ASKERS: Final = 4
-# Copies in one answer, so that it fits a message.
+# Copies in one answer and their bytes, so that it fits a message.
 SHOWN_MAX: Final = 200
+SHOWN_BYTES_MAX: Final = 256 << 10
 STAYS_MAX: Final = 8
+# Requests of one tenant that wait or are answered. More would delay those of other tenants.
+ASKS_MAX: Final = 8
+# The last time that rfc3339 texts and 64 bits hold.
+NS_MAX: Final = (1 << 63) - 1
 COPIES: Final = "copies"
 USES: Final = "uses"
 OWNER_ONLY: Final = 0o700
@@ -68,6 +75,7 @@ class Pulled:
         # Requests of gateways have threads of their own: a tenant with many files delays no start.
         self.askers = ThreadPoolExecutor(ASKERS, "pulled-asks")
         self.asking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self.asks: Counter[str] = Counter()
 
     async def listen(self, bus: Bus, node_id: str) -> None:
         """Answer gateways that ask for copies."""
@@ -108,7 +116,7 @@ class Pulled:
             return self._using(launch, order, names, ids)
         except PullError as error:
             raise Refused(f"pulled model: {error}") from error
-        except OSError as error:
+        except (OSError, ValueError) as error:  # jobs of the tenant write there
             raise Refused(f"pulled models cannot be used on this node: {error}") from error
 
     def _opened(self, launch: Launch, tenant: str) -> Launch:
@@ -236,11 +244,19 @@ class Pulled:
             ask = _ask.decode(data)
         except msgspec.DecodeError as error:
             return _encode(PulledReport(error=f"not a PulledAsk: {error}"))
+        if self.asks[ask.tenant] >= ASKS_MAX:
+            why = f"{ASKS_MAX} requests for your pulled models wait on this node: try again later"
+            return _encode(PulledReport(error=why))
         lock = self.asking.get(ask.tenant) or asyncio.Lock()
         self.asking[ask.tenant] = lock  # kept as long as a request uses it
-        async with lock:
-            loop = asyncio.get_running_loop()
-            return _encode(await loop.run_in_executor(self.askers, self.report, ask))
+        self.asks[ask.tenant] += 1
+        try:
+            async with lock:
+                loop = asyncio.get_running_loop()
+                return _encode(await loop.run_in_executor(self.askers, self.report, ask))
+        finally:
+            self.asks[ask.tenant] -= 1
+            self.asks += Counter()  # forget tenants without requests
 
     def report(self, ask: PulledAsk) -> PulledReport:
         """Remove copies if that is asked for, and return what is there. Blocks."""
@@ -250,7 +266,7 @@ class Pulled:
         try:
             with acting_as(_ids_of(copies.folder)):
                 return self._report(copies, ask)
-        except OSError as error:
+        except (OSError, ValueError) as error:  # jobs of the tenant write there
             return PulledReport(error=f"the copies cannot be read: {error}")
 
     def _report(self, copies: Copies, ask: PulledAsk) -> PulledReport:
@@ -263,13 +279,20 @@ class Pulled:
                 else:
                     removed.append(_shown(copies, copy, used))
         left = copies.all()
+        shown = _fitting([_shown(copies, copy, used) for copy in left[:SHOWN_MAX]])
         return PulledReport(
-            copies=tuple(_shown(copies, copy, used) for copy in left[:SHOWN_MAX]),
+            copies=shown,
             bound_bytes=self.bound_bytes,
-            removed=tuple(removed[:SHOWN_MAX]),
+            removed=_fitting(removed[:SHOWN_MAX]),
             stays="; ".join(stays[:STAYS_MAX]),
-            left_out=len(left[SHOWN_MAX:]),
+            left_out=len(left) - len(shown),
         )
+
+
+def _fitting(shown: Sequence[PulledCopy]) -> tuple[PulledCopy, ...]:
+    """Return the first of these copies, as many as fit an answer."""
+    sizes = accumulate(len(_encode(each)) for each in shown)
+    return tuple(each for each, size in zip(shown, sizes, strict=True) if size <= SHOWN_BYTES_MAX)
 
 
 def _shown(copies: Copies, copy: Copy, used: Collection[str]) -> PulledCopy:
@@ -277,11 +300,11 @@ def _shown(copies: Copies, copy: Copy, used: Collection[str]) -> PulledCopy:
         repository=copy.repository,
         commit=copy.commit,
         revisions=copy.revisions,
-        size_bytes=copy.size_bytes,
+        size_bytes=min(copy.size_bytes, SIZE_MAX),  # sparse files may have any size
         files=copy.files,
         complete=copy.complete,
         in_use=copy.name in used,
-        used_ns=copy.used_ns,
+        used_ns=min(max(copy.used_ns, 0), NS_MAX),  # a job may set any time
         path=str(_place(copies, copy)),
         include=copy.include,
         job_id=copy.job_id,
