@@ -36,7 +36,7 @@ class PulledCopy(msgspec.Struct, frozen=True):
 
 
 class PulledReport(msgspec.Struct, frozen=True):
-    """agent -> gateway: the copies of the tenant that asked, or why they cannot be told.
+    """agent -> gateway: the copies of the tenant that asked, or why they cannot be listed.
 
     `bound_bytes` is the bound of all of them (0: none). `removed` are the copies that are gone,
     `stays` says why others stay. `left_out` counts copies beyond the bound of one answer.

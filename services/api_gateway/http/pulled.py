@@ -1,7 +1,8 @@
 """/v1/pulled: the models that a tenant has pulled to nodes, and their removal.
 
-A pull itself is a job whose command begins with `{pull}` (docs/howto/pull-a-model.md). The nodes
-answer for themselves, so what they say is shown as theirs.
+A pull itself is a job whose command begins with `{pull}` (docs/howto/pull-a-model.md). Each node
+answers for its own copies only, and its numbers are not trusted. Tests:
+tests/integration/test_pulled_cluster.py, tests/unit/test_gateway_pulled.py.
 """
 
 import asyncio
@@ -33,7 +34,7 @@ from services.api_gateway.http.queries import (
     settled,
 )
 from services.api_gateway.problems import Problem
-from services.api_gateway.times import rfc3339
+from services.api_gateway.times import LAST_INSTANT, rfc3339
 
 ASKED_AT_ONCE: Final = 32
 NODES_MAX: Final = 200
@@ -174,9 +175,9 @@ def _shown(node_id: NodeId, report: PulledReport) -> NodePulled:
         node_id=node_id,
         error=report.error,
         copies=[_copy(each) for each in report.copies],
-        size_bytes=sum(each.size_bytes for each in report.copies),
-        bound_bytes=report.bound_bytes,
-        left_out=report.left_out,
+        size_bytes=_bounded(sum(each.size_bytes for each in report.copies)),
+        bound_bytes=_bounded(report.bound_bytes),
+        left_out=_bounded(report.left_out),
     )
 
 
@@ -188,9 +189,17 @@ def _copy(copy: PulledCopy) -> CopyOfModel:
         include=list(copy.include),
         complete=copy.complete,
         in_use=copy.in_use,
-        files=copy.files,
-        size_bytes=copy.size_bytes,
-        last_used_at=rfc3339(copy.used_ns),
+        files=_bounded(copy.files),
+        size_bytes=_bounded(copy.size_bytes),
+        last_used_at=rfc3339(_bounded(copy.used_ns)),
         path=copy.path,
         job_id=copy.job_id,
     )
+
+
+def _bounded(number: int) -> int:
+    """Return a number of a node within the bounds of times and of JSON encoders.
+
+    One hostile node then cannot break the answer for all others.
+    """
+    return min(max(number, 0), LAST_INSTANT)
