@@ -17,7 +17,7 @@ PORT: Final = "{port}"
 HOST: Final = "{host}"
 KEY: Final = "{key}"
 PULL: Final = "{pull}"
-_PULLED: Final = re.compile(r"\{pulled:([^{}\s]{0,256})\}")
+_PULLED: Final = re.compile(r"\{pulled:([^{}\s]{0,400})\}")
 
 
 def any_has(texts: Iterable[str], placeholder: str) -> bool:

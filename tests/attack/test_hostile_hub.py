@@ -197,6 +197,73 @@ async def test_a_next_page_at_another_host_is_refused(hub: Hub, node: Node) -> N
     assert "names a next page at another host" in await node.pull(hub.url, code=1)
 
 
+@pytest.mark.parametrize("target", ["http://127.0.0.1:x/", "http://[", "//127.0.0.1:0/"])
+async def test_a_next_page_at_an_impossible_address_is_refused(
+    hub: Hub, node: Node, target: str
+) -> None:
+    async def page(request: web.Request) -> web.StreamResponse | None:
+        if "/tree/" not in request.path:
+            return None
+        answer = web.json_response([])
+        answer.headers["Link"] = f'<{target}>; rel="next"'
+        return answer
+
+    hub.before = page
+    out = await node.pull(hub.url, code=1)
+    assert "names a next page at another host" in out and "Traceback" not in out
+
+
+async def test_pages_of_large_entries_are_bounded_together(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub_requests, "LIST_BYTES_MAX", 10_000)
+
+    async def page(request: web.Request) -> web.StreamResponse | None:
+        if "/tree/" not in request.path:
+            return None
+        number = len(hub.seen)
+        answer = web.json_response([entry(f"f{number}", more="x" * 4_000)])
+        answer.headers["Link"] = f'<{request.url}&cursor={number}>; rel="next"'
+        return answer
+
+    hub.before = page
+    with pytest.raises(PullError, match="in more than 10000 bytes"):
+        await _pulled(hub, tmp_path)
+
+
+async def test_a_hub_that_begins_each_answer_again_and_breaks_off_is_given_up(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(download, "PAUSE_FIRST_S", 0.01)
+    monkeypatch.setattr(download, "TRIES", 3)
+    asked = 0
+
+    async def cut(request: web.Request) -> web.StreamResponse | None:
+        nonlocal asked
+        if not request.path.endswith("model.safetensors"):
+            return None
+        asked += 1
+        answer = web.StreamResponse()
+        answer.content_length = 1 << 20
+        await answer.prepare(request)
+        await answer.write(bytes(1 << 18))
+        assert request.transport is not None
+        request.transport.abort()
+        return answer
+
+    hub.before = cut
+    with pytest.raises(PullError, match=r"It was tried 3 times; run the pull again"):
+        await _pulled(hub, tmp_path)
+    assert asked <= 8
+
+
+@pytest.mark.parametrize("address", ["http://h:x", "http://[", "http://ann:word@h", "h", ""])
+def test_an_address_that_is_not_a_hub_s_is_refused_without_its_password(address: str) -> None:
+    with pytest.raises(PullError, match="is not valid: give http") as error:
+        hub_requests.Hub(address)
+    assert "word" not in str(error.value).partition(" is not valid")[0]
+
+
 @pytest.mark.parametrize("every_s", [0.05, 60.0])
 async def test_a_body_that_trickles_or_stalls_is_given_up(
     hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every_s: float

@@ -4,12 +4,14 @@ import asyncio
 import os
 import signal
 import time
+import zipfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from aiohttp import web
 
+from services.node_agent.pulled.program import packed
 from tests.integration.hub_world import COMMIT, PATIENCE_S, REPOSITORY, Hub, Node
 from tests.integration.hub_world import hub as running_hub
 
@@ -235,6 +237,31 @@ async def test_a_wrong_file_from_another_node_is_refused(hub: Hub, tmp_path: Pat
     out, _ = await process.communicate()
     assert process.returncode == 1 and b"does not have the recorded hash" in out
     assert not target.is_published() and not list(target.copies.glob(".from-peer-*"))
+
+
+async def test_a_copy_that_came_although_the_node_has_it_is_removed(
+    hub: Hub, tmp_path: Path
+) -> None:
+    nodes = []
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        nodes.append(Node(tmp_path / name))
+    source, target = nodes
+    await source.pull(hub.url)
+    await target.pull(hub.url)
+    _land(source, target)
+    words = (REPOSITORY, "--revision", COMMIT, "--from-peer", str(4 * MIB))
+    assert "is there already" in await target.pull(hub.url, *words)
+    assert not list(target.copies.glob(".from-peer-*"))
+
+
+async def test_first_pulls_that_begin_at_once_share_one_whole_program(tmp_path: Path) -> None:
+    for number in range(20):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        made = await asyncio.gather(*(asyncio.to_thread(packed, folder) for _ in range(8)))
+        assert len({*made}) == 1 and zipfile.ZipFile(made[0]).testzip() is None
+        assert list(folder.iterdir()) == [made[0]]
 
 
 def _land(source: Node, target: Node) -> None:

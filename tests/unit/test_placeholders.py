@@ -12,6 +12,12 @@ def test_each_pulled_model_is_found_once_in_order() -> None:
     assert pulled_in(words) == ["a/b", "c/d@v1"]
 
 
+def test_the_longest_reference_is_found() -> None:
+    name = f"{'o' * 96}/{'n' * 96}@{'r' * 128}"
+    assert pulled_in([f"{{pulled:{name}}}"]) == [name]
+    pulled_fields.check((f"{{pulled:{name}}}",), {}, "")
+
+
 def test_a_folder_stands_where_the_placeholder_was_and_others_stay() -> None:
     paths = {"a/b": "/copies/a--b/1"}
     assert with_pulled("--model={pulled:a/b}/x", paths) == "--model=/copies/a--b/1/x"

@@ -1,5 +1,6 @@
 """The names and lists that a pull accepts from users and from hubs."""
 
+import contextlib
 from typing import Any
 
 import pytest
@@ -23,7 +24,21 @@ def test_a_repository_has_an_owner_and_a_name_or_a_name(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["", "a/b/c", "../a", "a/..", "/etc", "a--b/c", "a/.b", "a b", "é/b", "a/b\n", "x" * 97]
+    "name",
+    [
+        "",
+        "a/b/c",
+        "../a",
+        "a/..",
+        "/etc",
+        "a--b/c",
+        "a/.b",
+        "a b",
+        "é/b",
+        "a/b\n",
+        "x" * 97,
+        "a-/b",
+    ],
 )
 def test_other_names_of_repositories_are_refused(name: str) -> None:
     with pytest.raises(PullError, match="not the name of a repository"):
@@ -32,6 +47,12 @@ def test_other_names_of_repositories_are_refused(name: str) -> None:
 
 def test_no_two_repositories_share_a_folder() -> None:
     assert listing.folder_of("Qwen/Qwen2.5-7B") == "Qwen--Qwen2.5-7B"
+
+
+@given(st.from_regex(r"[ab][a.-]{0,3}(/[ab][b-]{0,3})?", fullmatch=True))
+def test_the_folder_of_an_accepted_repository_names_it(name: str) -> None:
+    with contextlib.suppress(PullError):
+        assert listing.folder_of(listing.check_repository(name)).replace("--", "/", 1) == name
 
 
 def test_a_reference_has_the_revision_main_unless_it_names_one() -> None:

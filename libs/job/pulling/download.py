@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import BinaryIO, Final, TypeVar
 
 from libs.job.pulling.copies import PARTS, Copies, Copy
-from libs.job.pulling.errors import Broken, PullError
+from libs.job.pulling.errors import Broken, PullError, Stopped
 from libs.job.pulling.hub import Body, Hub
 from libs.job.pulling.listing import COMMIT, GIT, Listed, chosen
 from libs.job.pulling.progress import Progress, show
 
 FILES_AT_ONCE: Final = 4
-# Requests in a row that bring next to nothing, and pauses between them.
+# Requests in a row that bring next to nothing new, and pauses between them.
 TRIES: Final = 6
 PAUSE_FIRST_S: Final = 0.5
 PAUSE_MAX_S: Final = 20.0
@@ -146,7 +146,7 @@ class _Fetch:
 
 
 def fetch_all(fetch: _Fetch, files: Sequence[Listed]) -> None:
-    """Fetch these files, several at once. Raises the first error."""
+    """Fetch these files, several at once. Raises the error that stopped the others."""
     parts = fetch.copies.place(fetch.copy.repository, fetch.copy.commit, PARTS)
     parts.mkdir(parents=True, exist_ok=True)
     largest_first = sorted(files, key=lambda file: -file.size_bytes)
@@ -156,9 +156,10 @@ def fetch_all(fetch: _Fetch, files: Sequence[Listed]) -> None:
         fetch.failed = any(task.exception() for task in done)
         if fetch.failed:
             threads.shutdown(wait=True, cancel_futures=True)
-        for task in tasks:
-            if not task.cancelled() and (error := task.exception()) is not None:
-                raise error
+    found = [task.exception() for task in tasks if not task.cancelled()]
+    errors = [error for error in found if error is not None]
+    for error in sorted(errors, key=lambda each: isinstance(each, Stopped)):
+        raise error
 
 
 def _fetch(fetch: _Fetch, file: Listed, parts: Path) -> None:
@@ -192,10 +193,10 @@ def _complete(fetch: _Fetch, file: Listed, part: Path) -> None:
         if have > file.size_bytes:
             have = out.truncate(0)
         fetch.progress.found(have)
-        tries, pause_s = 0, PAUSE_FIRST_S
+        tries, pause_s, most = 0, PAUSE_FIRST_S, have
         while (have := out.seek(0, os.SEEK_END)) < file.size_bytes:
             if fetch.failed:
-                raise PullError("another file failed")
+                raise Stopped("another file failed")
             try:
                 with fetch.hub.opened(
                     fetch.copy.repository, fetch.copy.commit, file.path, have
@@ -207,7 +208,9 @@ def _complete(fetch: _Fetch, file: Listed, part: Path) -> None:
                         have = body.start
                     _copy(fetch, file, body, out, have)
             except Broken as error:
-                came = out.seek(0, os.SEEK_END) - have
+                # A hub that begins again each time brings nothing new.
+                came = out.seek(0, os.SEEK_END) - most
+                most += max(came, 0)
                 tries = 0 if came >= SLOW_BYTES else tries + 1
                 pause_s = PAUSE_FIRST_S if came >= SLOW_BYTES else pause_s
                 if tries >= TRIES:
@@ -236,7 +239,7 @@ def _copy(fetch: _Fetch, file: Listed, body: Body, out: BinaryIO, have: int) -> 
         slow_bytes += len(piece)
         fetch.progress.came(len(piece))
         if fetch.failed:
-            raise PullError("another file failed")
+            raise Stopped("another file failed")
         now_s = time.monotonic()
         if now_s - since_s > SLOW_S:
             if slow_bytes < SLOW_BYTES:

@@ -20,10 +20,11 @@ from libs.job.pulling.listing import FILES_MAX, Listed, commit_of, files_of
 
 # Silence of the hub after which a request is sent again.
 SILENCE_S: Final = 30.0
-# Time and bytes of one JSON answer, and the number of pages of a list.
+# Time and bytes of one JSON answer, and the number of pages and bytes of a list.
 JSON_S: Final = 120.0
 JSON_BYTES_MAX: Final = 32 << 20
 PAGES_MAX: Final = 200
+LIST_BYTES_MAX: Final = 64 << 20
 REDIRECTS_MAX: Final = 5
 READ_BYTES: Final = 1 << 20
 TEXT_MAX: Final = 200
@@ -48,13 +49,14 @@ class Hub:
     """One hub. `token` is sent to its own origin alone."""
 
     def __init__(self, url: str, token: str = "", silence_s: float = SILENCE_S) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
+        if not _is_address(url):
+            shown = url.rpartition("@")[2][:TEXT_MAX]  # without a password
             raise PullError(
-                f"the hub's address {url[:TEXT_MAX]!r} is not valid: give http(s)://HOST[:PORT]"
+                f"the hub's address {shown!r} is not valid: give http(s)://HOST[:PORT] without a "
+                "user and a password"
             )
         if not token.isascii() or not token.isprintable():
-            raise PullError("the token is no token: it must be printable ASCII, in one line")
+            raise PullError("the token is not valid: it must be printable ASCII in one line")
         self.url, self.token, self.silence_s = url.rstrip("/"), token, silence_s
         self.opener = urllib.request.build_opener(_Redirects(self))
 
@@ -66,9 +68,14 @@ class Hub:
     def files(self, repository: str, commit: str) -> list[Listed]:
         """Return all files of a commit. Raises PullError."""
         entries: list[object] = []
+        left_bytes = LIST_BYTES_MAX
         following = f"{self.url}/api/models/{quote(repository)}/tree/{commit}?recursive=true"
         for _ in range(PAGES_MAX):
-            page, following = self._json(following)
+            page, following, size = self._json(following)
+            if (left_bytes := left_bytes - size) < 0:
+                raise PullError(
+                    f"{self.url} lists {repository} in more than {LIST_BYTES_MAX} bytes"
+                )
             if not isinstance(page, list):
                 raise PullError(f"{self.url} answers no list of files for {repository}")
             entries += page
@@ -127,8 +134,8 @@ class Hub:
             return PullError(f"{what}: check the repository, the revision and the hub's address")
         return PullError(what)
 
-    def _json(self, url: str) -> tuple[Any, str]:
-        """Return a JSON answer and the address of the next page, if there is one."""
+    def _json(self, url: str) -> tuple[Any, str, int]:
+        """Return a JSON answer, the address of the next page if there is one, and the bytes."""
         with self._answer(url, {"Accept": "application/json"}) as response:
             data = _bounded(response, self.url)
             link = response.headers.get("Link", "")
@@ -141,9 +148,9 @@ class Hub:
                 "address of a hub (MUSTER_HUB, --hub)"
             ) from error
         following = _next_of(link, url)
-        if following and origin(following) != origin(self.url):
+        if following and not (_is_address(following) and origin(following) == origin(self.url)):
             raise PullError(f"{self.url} names a next page at another host: {following[:TEXT_MAX]}")
-        return value, following
+        return value, following, len(data)
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
@@ -183,6 +190,16 @@ def origin(url: str) -> tuple[str, str, int]:
     )
 
 
+def _is_address(url: str) -> bool:
+    """Return whether a text is the address of a server, without a user and a password."""
+    try:
+        parts = urlsplit(url)
+        is_web = parts.scheme in ("http", "https") and parts.port != 0
+    except ValueError:  # for example a port that is not a number
+        return False
+    return is_web and bool(parts.hostname) and "@" not in parts.netloc
+
+
 def _continues(response: http.client.HTTPResponse, offset: int) -> bool:
     """Return whether an answer begins at the offset that was asked for. Raises PullError."""
     if not offset or response.status != 206:
@@ -210,7 +227,11 @@ def _next_of(link: str, url: str) -> str:
     for part in link.split(","):
         target, _, relation = part.partition(";")
         if 'rel="next"' in relation and target.strip().startswith("<"):
-            return urljoin(url, target.strip()[1:].rstrip(">"))
+            target = target.strip()[1:].rstrip(">")
+            try:
+                return urljoin(url, target)
+            except ValueError:
+                return target
     return ""
 
 

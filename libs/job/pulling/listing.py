@@ -42,7 +42,8 @@ class Listed(NamedTuple):
 
 def check_repository(name: str) -> str:
     """Return the name of a repository. Raises PullError."""
-    if not _REPOSITORY.fullmatch(name) or ".." in name or "--" in name:
+    # `folder_of` must be reversible: so the owner does not end with a hyphen.
+    if not _REPOSITORY.fullmatch(name) or ".." in name or "--" in name or "-/" in name:
         raise PullError(
             f"{name[:SHOWN]!r} is not the name of a repository: give OWNER/NAME, such as "
             "Qwen/Qwen2.5-7B"

@@ -55,13 +55,13 @@ def take(copies: Copies, wanted: Wanted, size_bytes: int, say: Say) -> None:
         job_id=wanted.job_id,
     )
     with alone(copies, wanted.repository, say):
-        if (held := copies.read(wanted.repository, commit)) is not None:
-            there(copies, held, say)
-            return
-        copies.forget_wanted(wanted.repository)
-        copies.make_room(copy, wanted.bound, wanted.free_bytes)
-        say(f"{copy.reference}: ready for {show(size_bytes)} from another node")
         try:
+            if (held := copies.read(wanted.repository, commit)) is not None:
+                there(copies, held, say)
+                return
+            copies.forget_wanted(wanted.repository)
+            copies.make_room(copy, wanted.bound, wanted.free_bytes)
+            say(f"{copy.reference}: ready for {show(size_bytes)} from another node")
             _await(landing)
             files = _checked(copies, copy, landing)
             _move(copies, copy, landing, files)

@@ -8,6 +8,7 @@ import io
 import os
 import stat
 import sys
+import threading
 import zipfile
 from hashlib import sha256
 from pathlib import Path
@@ -29,7 +30,8 @@ def packed(folder: Path) -> Path:
     data = _content()
     path = folder / f"pull-{sha256(data).hexdigest()[:DIGITS]}.pyz"
     if not path.exists():
-        draft = path.with_suffix(".draft")
+        # Each thread has its own draft, because two first pulls may begin at once.
+        draft = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}.draft")
         draft.write_bytes(data)
         draft.chmod(READABLE)
         draft.rename(path)
