@@ -6,7 +6,8 @@ A pull is an ordinary job for each node, whose command begins with `{pull}`; the
 
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection
+from queue import SimpleQueue
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -23,11 +24,12 @@ from libs.cli.profile import Profile, read_profile
 from libs.cli.terminal.ending import end_line
 from libs.cli.terminal.output import complain, listed, print_table, print_value
 from libs.cli.terminal.table import Column
-from libs.common.errors import Refused
+from libs.common.errors import MusterError, Refused
 from libs.common.placeholders import PULL
 from libs.common.quantities import counted
 from libs.job.pulling.copies import FROM_PEER
 from libs.job.pulling.errors import PullError
+from libs.job.pulling.hub import Hub
 from libs.job.pulling.listing import MAIN, check_repository, check_revision, folder_of
 
 TOKEN: Final = "HF_TOKEN"  # nosec B105
@@ -95,11 +97,7 @@ def pull(
     muster model pull Qwen/Qwen2.5-7B --from-node node-1 --to-node node-3
     muster deploy chat -- vllm serve {pulled:Qwen/Qwen2.5-7B} --port {port}
     """
-    try:
-        check_repository(repository)
-        check_revision(revision)
-    except PullError as error:
-        raise Refused(str(error)) from error
+    _check(repository, revision, hub)
     profile = read_profile()
     words = [PULL, repository, "--revision", revision]
     words += [word for pattern in include for word in ("--include", pattern)]
@@ -107,10 +105,13 @@ def pull(
     targets = _targets(profile, nodes, everywhere, from_node)
     if from_node:
         if include or secret or hub or detach:
-            raise click.UsageError("--from-node copies what that node has: use no other option")
+            raise click.UsageError(
+                "--from-node copies what that node has: leave --include, --secret, --hub and "
+                "--detach out"
+            )
         return _from_node(profile, repository, revision, from_node, targets)
     known = secrets([f"{secret}={TOKEN}"]) if secret else {}
-    jobs = {_submitted(profile, repository, words, node, known): node for node in targets}
+    jobs = {_submitted(profile, repository, words, node, known, RETRIES): node for node in targets}
     if detach:
         for job_id in jobs:
             click.echo(job_id)
@@ -118,12 +119,25 @@ def pull(
     return _followed(profile, jobs)
 
 
+def _check(repository: str, revision: str = MAIN, hub: str | None = None) -> None:
+    """Check what a pull names before it is in the log. Raises Refused."""
+    try:
+        check_repository(repository)
+        check_revision(revision)
+        if hub:
+            Hub(hub)
+    except PullError as error:
+        raise Refused(str(error)) from error
+
+
 def _targets(
     profile: Profile, nodes: tuple[str, ...], everywhere: bool, source: str | None
 ) -> list[str]:
-    """Return the nodes to pull to. Raises UsageError if they are not clear."""
+    """Return the nodes to pull to. Raises UsageError or Refused without a clear choice."""
     if nodes and everywhere:
         raise click.UsageError("--all is given with --to-node: give one of them")
+    if source in nodes:
+        raise click.UsageError(f"node {source} is named by --from-node and by --to-node")
     if nodes:
         return list(dict.fromkeys(nodes))
     known = [
@@ -131,8 +145,10 @@ def _targets(
         for node in ask_all(profile, "/v1/nodes", "nodes")
         if node["state"] in UP and node["id"] != source
     ]
-    if everywhere or len(known) == 1:
+    if (everywhere and known) or len(known) == 1:
         return known
+    if not known:
+        raise Refused("there is no other node to pull to: muster nodes lists the nodes")
     raise click.UsageError(
         f"there are {counted(len(known), 'node')} to pull to: name them with --to-node NODE, or "
         "pull to all with --all"
@@ -140,17 +156,26 @@ def _targets(
 
 
 def _submitted(
-    profile: Profile, repository: str, words: list[str], node: str, known: dict[str, str]
+    profile: Profile,
+    repository: str,
+    words: list[str],
+    node: str,
+    known: dict[str, str] | None = None,
+    retries: int = 0,
 ) -> str:
-    """Submit the job of one node. Return its id."""
+    """Submit the job of one node. Return its id.
+
+    Without retries it has one attempt only: a copy from another node is made for that attempt.
+    """
     body: Json = {
         "command": words,
         "gpus": 0,
         "cpus": 1,
         "name": f"pull-{folder_of(repository)}"[:NAME_MAX],
         "node_list": [node],
-        "retries": RETRIES,
-        "secrets": known,
+        "retries": retries,
+        "requeue": retries > 0,
+        "secrets": known or {},
         "user": profile.user,
     }
     return str(ask(profile, "POST", "/v1/jobs", body=body)["id"])
@@ -178,9 +203,35 @@ def _followed(profile: Profile, jobs: dict[str, str]) -> int:
 
     for job_id, node in jobs.items():
         complain(f"job {job_id} pulls to {node}; it goes on without this command")
-    with ThreadPoolExecutor(FOLLOWED_AT_ONCE) as threads:
-        codes = list(threads.map(follow, jobs))
-    return max(codes, default=0)
+    return max(_all_of(follow, jobs), default=0)
+
+
+def _all_of(follow: Callable[[str], int], jobs: Collection[str]) -> list[int]:
+    """Follow jobs, several at once. Return their exit codes. Raises the first error.
+
+    The threads do not outlive this process, so Ctrl-C ends it although the jobs go on.
+    """
+    ended, at_once = SimpleQueue[int | Exception](), threading.Semaphore(FOLLOWED_AT_ONCE)
+
+    def work(job_id: str) -> None:
+        found: int | Exception = 1
+        try:
+            with at_once:
+                found = follow(job_id)
+        except (MusterError, OSError) as error:
+            found = error
+        finally:
+            ended.put(found)
+
+    for job_id in jobs:
+        threading.Thread(target=work, args=(job_id,), daemon=True).start()
+    codes = []
+    for _ in jobs:
+        found = ended.get()
+        if isinstance(found, Exception):
+            raise found
+        codes.append(found)
+    return codes
 
 
 def _from_node(
@@ -203,13 +254,11 @@ def _from_node(
         )
     commit = str(copies[0]["commit"])
     words = [PULL, repository, "--revision", commit, "--held"]
-    giver = _submitted(profile, repository, words, source, {})
+    giver = _submitted(profile, repository, words, source)
     if code := exit_code_of(wait_for_end(profile, giver)):
         complain(f"job {giver} on {source} failed: muster logs {giver}")
         return code
-    return max(
-        _copied(profile, giver, copies[0], node, revision) for node in targets if node != source
-    )
+    return max(_copied(profile, giver, copies[0], node, revision) for node in targets)
 
 
 def _copied(profile: Profile, giver: str, copy: Json, node: str, revision: str) -> int:
@@ -218,7 +267,7 @@ def _copied(profile: Profile, giver: str, copy: Json, node: str, revision: str) 
     words = [PULL, copy["repository"], "--revision", name]
     words += ["--from-peer", str(copy["size_bytes"])]
     words += [word for pattern in copy["include"] for word in ("--include", pattern)]
-    taker = _submitted(profile, copy["repository"], words, node, {})
+    taker = _submitted(profile, copy["repository"], words, node)
     job = wait_for(profile, taker, ("running", "releasing", *ENDED))
     if job["state"] == "running":
         body: Json = {
@@ -244,7 +293,7 @@ def _copied(profile: Profile, giver: str, copy: Json, node: str, revision: str) 
 
 @click.command(short_help="List the models that were pulled to nodes.")
 @click.argument("node", required=False)
-@click.option("--tenant", metavar="TENANT", help="Those of this tenant (operators).")
+@click.option("--tenant", metavar="TENANT", help="List those of this tenant (operators only).")
 @listed
 def pulled(node: str | None, tenant: str | None, form: str, no_headers: bool) -> None:
     """List the models that your tenant has pulled to nodes, or to one node.
@@ -265,6 +314,8 @@ def pulled(node: str | None, tenant: str | None, form: str, no_headers: bool) ->
     for each in nodes:
         if each["error"]:
             complain(f"node {each['node_id']}: {each['error']}")
+        if each["left_out"]:
+            complain(f"node {each['node_id']} has {each['left_out']} more copies: remove some")
         if each["copies"]:
             bound = f" of {show_size(each['bound_bytes'])}" if each["bound_bytes"] else ""
             click.echo(f"\n{each['node_id']}: {show_size(each['size_bytes'])}{bound}", nl=False)
@@ -299,17 +350,14 @@ def unpull(repository: str, commit: str | None, nodes: tuple[str, ...], everywhe
     muster model unpull Qwen/Qwen2.5-7B --node node-1
     muster model unpull Qwen/Qwen2.5-7B --all
     """
-    profile = read_profile()
     if bool(nodes) == everywhere:
         raise click.UsageError("give --node NODE, or --all for all nodes")
-    held = ask_all(profile, "/v1/pulled", "nodes")
-    has_it = {
-        str(each["node_id"])
-        for each in held
-        if any(copy["repository"] == repository for copy in each["copies"])
-    }
+    _check(repository)
+    profile = read_profile()
     code = 0
-    for node in nodes or sorted(has_it):
+    if everywhere:
+        nodes, code = _holders(profile, repository)
+    for node in nodes:
         path = f"/v1/pulled/{quote(node, safe='')}"
         query = {"repository": repository, "commit": commit}
         answer: dict[str, Any] = ask(profile, "DELETE", path, query, answer_s=UNPULL_S)
@@ -320,3 +368,19 @@ def unpull(repository: str, commit: str | None, nodes: tuple[str, ...], everywhe
             complain(f"node {node}: {answer['stays'] or f'has no copy of {repository}'}")
             code = 1
     return code
+
+
+def _holders(profile: Profile, repository: str) -> tuple[tuple[str, ...], int]:
+    """Return the nodes with a copy of a repository, and 1 if a node did not answer, else 0."""
+    listed_nodes = ask_all(profile, "/v1/pulled", "nodes")
+    silent = [each for each in listed_nodes if each["error"]]
+    for each in silent:
+        complain(f"node {each['node_id']} may have a copy: {each['error']}")
+    found = [
+        str(each["node_id"])
+        for each in listed_nodes
+        if each["left_out"] or any(copy["repository"] == repository for copy in each["copies"])
+    ]
+    if not found and not silent:
+        complain(f"no node has a copy of {repository}")
+    return tuple(sorted(found)), int(bool(silent))

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -219,6 +220,56 @@ async def test_a_model_comes_from_another_node_instead_of_the_hub(
         "model", "pull", "Team/Other", "--from-node", first, "--to-node", second, code=2
     )
     assert f"node {first} has no copy of Team/Other" in said
+    same = ("--from-node", first, "--to-node", first)
+    _, said = await shell.run("model", "pull", REPOSITORY, *same, code=2)
+    assert f"node {first} is named by --from-node and by --to-node" in said
+    hidden = ("--all", "--hub", "http://ann:password@hub")
+    _, said = await shell.run("model", "pull", REPOSITORY, *hidden, code=2)
+    assert "the hub's address 'hub' is not valid" in said
+    _, said = await shell.run("model", "unpull", "Team/Other", "--all")
+    assert "no node has a copy of Team/Other" in said
+
+
+async def test_a_wrong_copy_of_another_node_fails_once_and_is_not_waited_for_again(
+    cluster: Chaos, hub: Hub, tmp_path: Path
+) -> None:
+    shell, (first, second) = shell_of(cluster, tmp_path), await nodes_of(cluster)
+    await shell.run("model", "pull", REPOSITORY, "--to-node", first)
+    (copy,) = (await pulled(shell, first))[first]
+    (Path(copy["path"]) / "config.json").write_bytes(b'{"layers": 3}')
+    out, _ = await shell.run(
+        *("model", "pull", REPOSITORY, "--from-node", first, "--to-node", second), code=1
+    )
+    assert "does not have the recorded hash" in out
+    assert not any(copy["complete"] for copy in (await pulled(shell, second))[second])
+
+
+async def test_an_interrupted_command_ends_and_its_pulls_go_on(
+    cluster: Chaos, hub: Hub, tmp_path: Path
+) -> None:
+    shell, asked, goes_on = shell_of(cluster, tmp_path), asyncio.Event(), asyncio.Event()
+
+    async def late(request: web.Request) -> None:
+        asked.set()
+        await goes_on.wait()
+
+    hub.before = late
+    child = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", "from libs.cli.main import main; main()"),
+        *("model", "pull", REPOSITORY, "--all"),
+        env={
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": os.getcwd(),
+            "MUSTER_PROFILE": str(shell.profile),
+        },
+    )
+    async with asyncio.timeout(PATIENCE_S):
+        await asked.wait()
+        child.send_signal(signal.SIGINT)
+        assert await child.wait() == 130
+        goes_on.set()
+        while [len(copies) for copies in (await pulled(shell)).values()] != [1, 1]:
+            await asyncio.sleep(0.1)
 
 
 async def test_the_bound_removes_what_was_used_last_longest_ago_and_nothing_in_use(
