@@ -20,7 +20,9 @@ def check(command: Sequence[str], env: Mapping[str, str], image: str) -> None:
     """Check the names of pulled models, and that a pull has no image. Raises Refused."""
     names = pulled_in((*command, *env.values()))
     if len(names) > PULLED_MAX:
-        raise Refused(f"command: {len(names)} pulled models are too many: name {PULLED_MAX}")
+        raise Refused(
+            f"command: {len(names)} pulled models are too many: name at most {PULLED_MAX}"
+        )
     for name in names:
         try:
             reference_of(name)

@@ -43,7 +43,6 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """One attempt to start.
 
     For a `container` the supervisor starts its runner as the agent's own user; `image` is the
-    For a `container` the supervisor starts its runner as the agent's own user; `image` is the
     digest of its image; `in_registry`: a registry has it. `mounts` are those of pulled models
     (`runner.own_mount`). `env` is the whole environment. The marker notes the devices, limits,
     probe, shares and tenant for the next agent (`marker_notes.py`).

@@ -170,6 +170,11 @@ def main() -> None:
         code = follow(stream, signals, message)
     except ConnectionError:
         end_with_job()
+    except FileNotFoundError:
+        fail(
+            "the job's container is not ready, or an older agent started it: try again, or "
+            "run the job again"
+        )
     except (OSError, ValueError) as error:
         fail(f"the command cannot run in the job's container: {error}")
     os._exit(code)
