@@ -13,7 +13,7 @@ from libs.common.facts import AnyFact, Commit, Unknown
 from libs.common.life import kept_life
 from libs.common.model import NodeId, attempt_key
 from libs.common.state import ledger
-from libs.common.state.cluster import Cluster
+from libs.common.state.cluster import Cluster, is_removed
 from tests.sim.checkers.checker import Checker
 
 if TYPE_CHECKING:
@@ -62,13 +62,15 @@ class ResidentDataGivesWay(Checker):
     def finished(self) -> None:
         """Compare the memory of the machines with what is wanted at the end.
 
-        A node that lies may keep what it likes: it uses its own memory only.
+        A node that lies may keep what it likes: it uses its own memory only. So may a node that was
+        removed while it was silent: it gets no more orders.
         """
-        kept = self.world.reference.kept
+        cluster = self.world.reference
+        kept = cluster.kept
         honest = {
             node_id: machine
             for node_id, machine in self.world.machines.items()
-            if node_id not in self.world.lying
+            if node_id not in self.world.lying and not is_removed(cluster, NodeId(node_id))
         }
         for node_id, machine in honest.items():
             for key in machine.resident:
