@@ -17,7 +17,7 @@ from services.api_gateway.serving.prefix_index import BLOCK_BYTES
 from tests.attack.serving_world import (
     CHAT,
     GREEDY,
-    IS_FULL_SIZE,
+    IN_MAKE_ATTACK,
     MIB,
     MODEST,
     Serving,
@@ -26,9 +26,9 @@ from tests.attack.serving_world import (
 from tests.tidy import ROOT
 
 BACKEND: Final = ROOT / "bench" / "model_backend.py"
-INDEX_MIB: Final = 16 if IS_FULL_SIZE else 2
+INDEX_MIB: Final = 16
 PROMPT_BYTES: Final = 512 << 10
-PROMPTS: Final = 1_000 if IS_FULL_SIZE else 100
+PROMPTS: Final = 1_000
 AT_ONCE: Final = 4
 TENANTS: Final = tuple(f"greedy-{number}" for number in range(20))
 # The index, the bodies that are under way, and what the allocator keeps.
@@ -69,6 +69,7 @@ async def replicas_of(world: Serving, prompts: Sequence[str]) -> list[str]:
         return [await ask(session.post, each) for each in prompts]
 
 
+@IN_MAKE_ATTACK
 async def test_prompts_that_blow_the_prefix_index_are_bounded(tmp_path: Path) -> None:
     chance = Random(1)
     common = letters(chance, PROMPT_BYTES // 2)

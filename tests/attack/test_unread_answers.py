@@ -16,7 +16,7 @@ from aiohttp import web
 
 from services.api_gateway.http import connection
 from services.api_gateway.openai.catalogue import Listed
-from tests.attack.serving_world import CHAT, GREEDY, MIB, Serving, serving
+from tests.attack.serving_world import CHAT, GREEDY, IN_MAKE_ATTACK, MIB, Serving, serving
 from tests.integration.gateway_world import KEY, gateway_world
 from tests.integration.openai_replica import Replica, running
 from tests.integration.openai_world import served
@@ -68,6 +68,7 @@ async def open_at_least(world: Serving, count: int) -> None:
             await asyncio.sleep(0.05)
 
 
+@IN_MAKE_ATTACK
 async def test_a_tenant_that_never_reads_its_answers_holds_no_place_for_long(
     tmp_path: Path,
 ) -> None:
