@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 from libs.common.life import kept_life
 from libs.common.messages import KeepOrder, StartOrder
-from libs.common.model import AttemptRef, Gpu
+from libs.common.model import AttemptRef, Gpu, NodeId
+from libs.common.state.cluster import is_removed
 from services.node_agent.core import keeping
 from services.node_agent.core import state as s
 from services.node_agent.core.actions import KeepData
@@ -26,6 +27,7 @@ from tests.sim.pools import SimPools
 
 if TYPE_CHECKING:
     from tests.sim.machine import Machine
+    from tests.sim.world import World
 
 # A machine has 1 GiB of memory for each GPU: weights fill seven eighths of it, so that jobs need
 # the room.
@@ -127,3 +129,21 @@ class SimResident:
                     deaths[key] = deaths.get(key, 0) + 1
                 if key in deaths:
                     self.tell(StandbySeen(key, deaths[key], 1, "signal 9"))
+
+
+def unwanted(world: World) -> list[tuple[str, str]]:
+    """Return the nodes and keys of resident data that is in memory and not wanted there.
+
+    A node that lies may keep what it likes: it uses its own memory only. So may a node that was
+    removed while it was silent: it gets no more orders.
+    """
+    cluster = world.reference
+    return [
+        (node_id, key)
+        for node_id, machine in world.machines.items()
+        if node_id not in world.lying and not is_removed(cluster, NodeId(node_id))
+        for key in machine.resident
+        if key not in cluster.kept
+        or (entry := cluster.kept[key].entries.get(NodeId(node_id))) is None
+        or entry.state == kept_life.EVICTED
+    ]

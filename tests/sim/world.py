@@ -47,7 +47,7 @@ from tests.sim.machine import Machine as SimMachine
 from tests.sim.machine import identity_of
 from tests.sim.meter import Meter
 from tests.sim.peers import peers_of
-from tests.sim.residents import means_of
+from tests.sim.residents import means_of, unwanted
 from tests.sim.result import Found, Result, result_of
 from tests.sim.servers import Servers
 from tests.sim.settings import SETTINGS
@@ -315,7 +315,7 @@ class World:
 
     def _quiet(self) -> bool:
         """Return whether all is read, nothing is in flight and every node is back."""
-        settled = operators.all_nodes_settled(self.reference)
+        settled = operators.all_nodes_settled(self.reference) and not unwanted(self)
         if not (settled and fabric.is_at_rest(self)) or len(self.archive.entries) < len(
             self.stream.entries
         ):

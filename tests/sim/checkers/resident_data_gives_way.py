@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from libs.common import facts as f
 from libs.common.change import IGNORED, Change, Stamp
 from libs.common.facts import AnyFact, Commit, Unknown
-from libs.common.life import kept_life
 from libs.common.model import NodeId, attempt_key
 from libs.common.state import ledger
-from libs.common.state.cluster import Cluster, is_removed
+from libs.common.state.cluster import Cluster
 from tests.sim.checkers.checker import Checker
+from tests.sim.residents import unwanted
 
 if TYPE_CHECKING:
     from tests.sim.world import World
@@ -60,20 +60,6 @@ class ResidentDataGivesWay(Checker):
         self.promotions[key] = fact.number
 
     def finished(self) -> None:
-        """Compare the memory of the machines with what is wanted at the end.
-
-        A node that lies may keep what it likes: it uses its own memory only. So may a node that was
-        removed while it was silent: it gets no more orders.
-        """
-        cluster = self.world.reference
-        kept = cluster.kept
-        honest = {
-            node_id: machine
-            for node_id, machine in self.world.machines.items()
-            if node_id not in self.world.lying and not is_removed(cluster, NodeId(node_id))
-        }
-        for node_id, machine in honest.items():
-            for key in machine.resident:
-                entry = kept[key].entries.get(NodeId(node_id)) if key in kept else None
-                if entry is None or entry.state == kept_life.EVICTED:
-                    self.fail(f"{node_id} still has {key}, which is not wanted there")
+        """Compare the memory of the machines with what is wanted at the end."""
+        for node_id, key in unwanted(self.world):
+            self.fail(f"{node_id} still has {key}, which is not wanted there")
