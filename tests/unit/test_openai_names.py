@@ -4,7 +4,7 @@ from libs.common import facts as f
 from libs.common.facts import AnyFact
 from libs.common.model import TenantId
 from libs.common.model_spec import ModelSpec
-from services.api_gateway.openai.names import Names, names_of
+from services.api_gateway.openai.names import Names, is_guest, names_of
 from tests.given import given
 
 
@@ -31,6 +31,22 @@ def test_a_model_has_its_name_its_aliases_and_the_name_that_its_server_knows() -
     assert table == dict.fromkeys(("qwen", "gpt-4o", "small", "Qwen/Qwen2.5-7B"), "qwen")
     model = given(*facts).cluster.models["qwen"]
     assert list(names_of(model)) == ["qwen", "gpt-4o", "small", "Qwen/Qwen2.5-7B"]
+
+
+def test_a_model_without_other_names_has_its_own_alone() -> None:
+    assert list(names_of(given(deployed("qwen", "a")).cluster.models["qwen"])) == ["qwen"]
+
+
+def test_guests_are_those_that_a_model_is_shared_with() -> None:
+    model = given(deployed("qwen", "a"), share("qwen", "b")).cluster.models["qwen"]
+    assert is_guest(model, "b") and not is_guest(model, "c")
+    shared = given(deployed("qwen", "a"), share("qwen", "*")).cluster.models["qwen"]
+    assert is_guest(shared, "c")
+
+
+def test_a_model_that_is_shared_with_its_own_tenant_has_no_names_twice() -> None:
+    found = names(deployed("qwen", "a"), share("qwen", "a"))
+    assert found.table("a", False) == {"qwen": "qwen"}
 
 
 def test_another_tenant_has_none_of_these_names() -> None:
