@@ -1,8 +1,9 @@
 """`python -m tests.attack.slow_clients PORT KEY COUNT`: many clients that send slowly, until the
 program is ended.
 
-Of five clients one sends nothing, one a head without end, one a body without a key, and two a body
-with the key, to a model and to the cluster's own routes. Each sends a byte a second. A client whose
+There are five kinds of clients, as many of each: the first sends nothing, the second a head without
+end, the third a body without a key. The fourth and the fifth send a body with the key, to a model
+and to a route of the cluster. Each sends a byte a second. A client whose
 connection closes connects again. Each second the program prints what it has reached, as JSON.
 """
 

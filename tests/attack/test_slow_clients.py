@@ -1,7 +1,7 @@
 """Ten thousand clients that send slowly or nothing: they are refused or bounded, and another tenant
 is served.
 
-Of these clients three in five have no key. The gateway begins with the soft limit of 1,024 open
+Three in five of the clients have no key. The gateway begins with the soft limit of 1,024 open
 files that is usual, and raises it. A machine whose hard limit is lower gets fewer clients; the test
 prints how many it reached, and the times of the other tenant beside those in calm.
 """

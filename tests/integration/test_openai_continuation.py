@@ -94,7 +94,7 @@ async def test_a_stream_without_an_end_goes_on_too(tmp_path: Path) -> None:
 
 
 async def test_a_continued_stream_has_one_time_to_its_first_token(tmp_path: Path) -> None:
-    """That of the next replica would count all that came before, and add replicas."""
+    """The next replica's time would include all that came before, and would add replicas."""
     async with replicas_world(tmp_path, 2) as (world, _):
         allow(world)
         await stream(world, x_chunks=6, x_die="middle")

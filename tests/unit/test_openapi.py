@@ -7,16 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from libs.common.process.clock import SystemClock
-from libs.common.settings.settings import Settings
-from libs.common.transport.bus_memory import MemoryBus
-from libs.common.transport.kv import MemoryOutputs
-from libs.common.transport.log_memory import MemoryLog
-from libs.common.transport.snapshot_store import MemorySnapshots
 from services.api_gateway.access import roles
-from services.api_gateway.gateway import Gateway
+from services.api_gateway.http import client_models
 from services.api_gateway.http.answers import ANSWERS
-from services.api_gateway.http.app import create_routes
 from services.api_gateway.intents import job_intents
 from services.audit.export.events import CloudEvent
 
@@ -26,15 +19,7 @@ OPEN = {("GET", path) for path in (*roles.PROBES, "/join/ca")} | {("POST", "/joi
 
 @pytest.fixture
 async def document() -> dict[str, Any]:
-    gateway = Gateway(
-        log=MemoryLog(),
-        bus=MemoryBus(),
-        clock=SystemClock(),
-        settings=Settings(),
-        outputs=MemoryOutputs(),
-        store=MemorySnapshots(),
-    )
-    return create_routes(gateway).openapi()
+    return client_models.description()
 
 
 def operations(document: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""What differs between the two clients: pauses, threads, and the number of calls at once.
+"""Pauses, threads, and the bound of calls at once: the part that differs between the two clients.
 
 `libs/client/synchronous/pauses.py` is the counterpart, written by hand.
 """

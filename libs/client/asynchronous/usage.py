@@ -1,4 +1,4 @@
-"""What tenants, users and keys used, and were charged.
+"""The usage of tenants, users and keys, and its charges.
 
 Tests: tests/integration/test_client_resources.py.
 """

@@ -69,7 +69,7 @@ def call_function(folder: str, number: int) -> int:
 
 
 def write(folder: str, state: str, text: str, payload: bytes) -> None:
-    """Write the outcome under another name first, so that nobody reads a part of it."""
+    """Write the outcome under another name, then rename it: a reader never sees a part of it."""
     part = os.path.join(folder, OUTCOME + ".part")
     with open(part, "wb") as file:
         head = json.dumps({"state": state, "text": text[-100000:]})

@@ -42,7 +42,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Wanted:
-    """The copy that is asked for. `bound` is the bound of all copies (0: none)."""
+    """The copy to make. `bound` limits the bytes of all copies together (0: no limit)."""
 
     repository: str
     revision: str

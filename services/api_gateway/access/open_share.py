@@ -17,7 +17,7 @@ ALL_FULL: Final = "all_full"
 
 
 class OpenShare:
-    """What tenants hold, all and by tenant, and the bound of all."""
+    """The amounts that tenants hold of one shared quantity, at most `most` in all."""
 
     def __init__(self, most: int) -> None:
         self.most = most

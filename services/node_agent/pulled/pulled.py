@@ -259,7 +259,10 @@ class Pulled:
             self.asks += Counter()  # forget tenants without requests
 
     def report(self, ask: PulledAsk) -> PulledReport:
-        """Remove copies if that is asked for, and return what is there. Blocks."""
+        """Remove the copies that the request names, if any, and list those that are left.
+
+        Blocks.
+        """
         copies = self._copies(ask.tenant)
         if ask.tenant not in {folder.name for folder in _entries(self.folder / COPIES)}:
             return PulledReport(bound_bytes=self.bound_bytes)

@@ -48,7 +48,7 @@ PREFIX: Final = "muster"
 # Digits of the hash in a container's name, which differs between agents that share an engine.
 NAME_DIGITS: Final = 8
 GONE: Final = "gone"
-# While the engine does not answer, it is asked for orphaned containers again after this time.
+# If the engine does not answer, the agent looks for orphaned containers again after this time.
 ORPHANS_AGAIN_S: Final = 30.0
 # The kernel's bound of one variable, MAX_ARG_STRLEN.
 VARIABLE_BYTES_MAX: Final = 128 << 10
