@@ -53,7 +53,7 @@ attack: $(STAMP) ## what hostile tenants, hostile nodes and broken devices try (
 test-containers: $(STAMP) ## jobs in containers of a real engine (MUSTER_CONTAINER_ENGINE: its socket; needs busybox)
 	@$(BIN)/python -m pytest -rs tests/integration/test_containers.py tests/integration/test_model_containers.py \
 	  tests/integration/test_container_options.py tests/integration/test_container_images.py tests/integration/test_manifest_containers.py \
-	  tests/integration/test_container_execs.py
+	  tests/integration/test_container_execs.py tests/integration/test_container_cdi.py
 
 clients: $(STAMP) ## LiteLLM, LangChain and OpenAI's clients for Python and Node.js against llama.cpp in a cluster (installs 700 MB once)
 	@MUSTER_TEST_CLIENTS=1 $(BIN)/python -m pytest -rs tests/clients

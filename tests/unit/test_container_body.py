@@ -24,7 +24,7 @@ FILES = {
     GpuId("G1"): ("/dev/dri/renderD129",),
 }
 IMAGE = Image(id="sha256:1", entrypoint=("own",), command=("default",), user="1000")
-HOST = Host(init="/x/init", files=FILES, cdi=False, processes_max=100, user="0:0")
+HOST = Host(init="/x/init", files=FILES, cdi={}, processes_max=100, user="0:0")
 
 
 def gpu(index: int, vendor: str) -> Gpu:
@@ -112,14 +112,15 @@ def test_bounds_of_the_host_are_the_container_s() -> None:
 @pytest.mark.parametrize(
     ("held", "cdi", "told"),
     [
-        ((), False, "void"),
-        (("nvidia",), True, "void"),
-        (("amd",), False, "void"),
-        (("nvidia", "nvidia"), False, "G0,G1"),
+        ((), {}, "void"),
+        (("nvidia",), {"G0": "nvidia.com/gpu=G0"}, "void"),
+        (("amd",), {}, "void"),
+        (("nvidia", "nvidia"), {}, "G0,G1"),
+        (("nvidia", "nvidia"), {"G0": "nvidia.com/gpu=G0"}, "G0,G1"),
     ],
 )
 def test_an_image_cannot_name_devices_to_the_engine_s_default_runtime(
-    held: tuple[str, ...], cdi: bool, told: str
+    held: tuple[str, ...], cdi: dict[str, str], told: str
 ) -> None:
     has = [gpu(index, vendor) for index, vendor in enumerate(held)]
     env = {"CUDA_VISIBLE_DEVICES": ",".join(gpu.uuid for gpu in has)}
@@ -139,7 +140,8 @@ def test_an_image_cannot_name_devices_to_the_engine_s_default_runtime(
 
 
 def test_nvidia_s_devices_are_named_to_cdi_or_to_its_own_runtime() -> None:
-    by_cdi = Host(init="/x/init", files={}, cdi=True, processes_max=100, user="0:0")
+    named = {"G0": "nvidia.com/gpu=G0"}
+    by_cdi = Host(init="/x/init", files={}, cdi=named, processes_max=100, user="0:0")
     assert host_config(gpu(0, "nvidia"), host=by_cdi)["DeviceRequests"] == [
         {"Driver": "cdi", "DeviceIDs": ["nvidia.com/gpu=G0"]}
     ]
@@ -155,6 +157,15 @@ def test_other_devices_go_by_their_files_and_simulated_ones_have_none() -> None:
     assert paths(gpu(1, "intel")) == ["/dev/dri/renderD129"]
     assert paths(gpu(2, "intel")) == paths(gpu(0, "simulated")) == []
     assert "DeviceRequests" not in host_config(gpu(0, "simulated"))
+
+
+@pytest.mark.parametrize("vendor", ["amd", "intel", "simulated"])
+def test_devices_of_every_vendor_go_by_cdi_where_a_file_names_them(vendor: str) -> None:
+    named = {"G0": "example.com/gpu=G0", "G1": "example.com/gpu=G1"}
+    host = Host(init="/x/init", files=FILES, cdi=named, processes_max=100, user="0:0")
+    config = host_config(gpu(0, vendor), gpu(1, vendor), host=host)
+    assert config["DeviceRequests"] == [{"Driver": "cdi", "DeviceIDs": [*named.values()]}]
+    assert "Devices" not in config
 
 
 def test_a_mount_says_whether_it_is_written() -> None:
@@ -213,9 +224,7 @@ def test_jobs_older_than_containers_replace_the_entry_point_and_keep_their_user(
 
 
 def user(container: ContainerSpec | None, ids: list[int], agent: str = "0:0") -> str:
-    host = Host(
-        init="/x", files={}, cdi=False, processes_max=1, user=agent, users=((1_000, 1_999),)
-    )
+    host = Host(init="/x", files={}, cdi={}, processes_max=1, user=agent, users=((1_000, 1_999),))
     found: str = body_of(
         spec=spec(container=container),
         argv=["true"],

@@ -85,6 +85,12 @@ def test_spans_are_taken_from_the_end_and_only_where_whole_units_are_free() -> N
     assert (allocator.total, allocator.used, allocator.largest_free()) == (2 * MIB, MIB, MIB)
 
 
+def test_what_is_left_behind_a_taken_span_stays_free() -> None:
+    allocator = range_of(5 * MIB)
+    assert allocator.take_spans(2 * MIB, 2 * MIB) == [(2 * MIB, 2 * MIB)]
+    assert list(allocator.free_blocks()) == [(0, 2 * MIB), (4 * MIB, MIB)]
+
+
 @pytest.mark.parametrize("size", [0, -1, 1 << 60])
 def test_bad_sizes_are_refused_with_the_value(size: int) -> None:
     allocator = range_of(MIB)

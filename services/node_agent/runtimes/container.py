@@ -23,6 +23,7 @@ LABEL: Final = "muster.job_dir"
 # The image's name, for people: the container names the image by its id.
 IMAGE_LABEL: Final = "muster.image"
 CACHES_LABEL: Final = "muster.caches"
+ROOT: Final = "0:0"
 # The variable of the job's environment that names its NVIDIA devices.
 NVIDIA_NAMES: Final = "CUDA_VISIBLE_DEVICES"
 # Where NVIDIA's runtime is the engine's default, a container gets all devices that this variable
@@ -73,15 +74,16 @@ class Image(msgspec.Struct, frozen=True):
 class Host(msgspec.Struct, frozen=True):
     """The machine's part of the request.
 
-    `init` is the path of the init program, `files` the device files of each device. `cdi`: the
-    engine names NVIDIA devices by CDI; otherwise NVIDIA's runtime is used. `processes_max` bounds
-    the processes of a job. `user` is the agent's own, "UID:GID". `users`: see `allowed.Allowed`;
-    `taken`: see `allowed.user_of`.
+    `init` is the path of the init program, `files` the device files of each device. `cdi`: the full
+    name of each device that the engine can add by CDI, by the device's own name. `processes_max`
+    bounds the processes of a job. `user` is the agent's own, "UID:GID": with an engine of its
+    own (rootless) that user is root in the container. `users`: see
+    `allowed.Allowed`; `taken`: see `allowed.user_of`.
     """
 
     init: str
     files: Mapping[GpuId, Sequence[str]]
-    cdi: bool
+    cdi: Mapping[str, str]
     processes_max: int
     user: str
     users: Sequence[a.Range] = ()
@@ -99,14 +101,11 @@ def body_of(
     image: Image,
 ) -> dict[str, Any]:
     """Return the request, without mounts. Raises NoContainer."""
-    memory, devices = spec.memory_bytes, _devices(held, host, env.get(NVIDIA_NAMES, ""))
-    wish = spec.container
-    seen = {
-        **env,
-        RUNTIME_NAMES: NO_DEVICES
-        if host.cdi or not _is_nvidia(held)
-        else env.get(NVIDIA_NAMES, "") or NO_DEVICES,
-    }
+    memory, wish = spec.memory_bytes, spec.container
+    named = _named(held, env.get(NVIDIA_NAMES, ""))
+    by_cdi = [host.cdi[name] for name in named] if all(name in host.cdi for name in named) else []
+    by_runtime = named if not by_cdi and _is_nvidia(held) else []
+    seen = {**env, RUNTIME_NAMES: ",".join(by_runtime) or NO_DEVICES}
     return {
         # By its id: a tag may have moved since the image was checked.
         "Image": image.id,
@@ -134,7 +133,7 @@ def body_of(
             },
             "LogConfig": {"Type": "none"},
             "Mounts": [],
-            **devices,
+            **_devices(held, host, by_cdi, by_runtime),
         },
     }
 
@@ -191,13 +190,26 @@ def _is_nvidia(held: Sequence[Gpu]) -> bool:
     return any(gpu.vendor == "nvidia" for gpu in held)
 
 
-def _devices(held: Sequence[Gpu], host: Host, visible: str) -> dict[str, Any]:
+def _named(held: Sequence[Gpu], visible: str) -> list[str]:
+    """Return the names of the devices: `visible` for NVIDIA (a MIG instance has its own name)."""
+    if _is_nvidia(held):
+        return visible.split(",") if visible else []
+    return [gpu.uuid for gpu in held]
+
+
+def _devices(
+    held: Sequence[Gpu], host: Host, by_cdi: Sequence[str], by_runtime: Sequence[str]
+) -> dict[str, Any]:
     """Return the part of the request that names the devices.
 
-    NVIDIA's devices go by name, because its runtime adds libraries. Others go by their files.
-    Simulated devices have none.
+    By CDI where a file names all of them. Else NVIDIA's go by name, because its runtime adds
+    libraries, and others by their files. Simulated devices have none.
     """
-    named = visible.split(",") if _is_nvidia(held) else []
+    if by_cdi:
+        return {"DeviceRequests": [{"Driver": "cdi", "DeviceIDs": list(by_cdi)}]}
+    if by_runtime:
+        wanted = {"Driver": "nvidia", "DeviceIDs": list(by_runtime), "Capabilities": [["gpu"]]}
+        return {"DeviceRequests": [wanted]}
     files = [
         path
         for gpu in held
@@ -206,17 +218,8 @@ def _devices(held: Sequence[Gpu], host: Host, visible: str) -> dict[str, Any]:
     ]
     if any(gpu.vendor == "amd" for gpu in held):
         files.insert(0, "/dev/kfd")
-    found: dict[str, Any] = {}
-    if named:
-        by_cdi = {"Driver": "cdi", "DeviceIDs": [f"nvidia.com/gpu={uuid}" for uuid in named]}
-        found["DeviceRequests"] = [
-            by_cdi
-            if host.cdi
-            else {"Driver": "nvidia", "DeviceIDs": named, "Capabilities": [["gpu"]]}
-        ]
-    if files:
-        found["Devices"] = [
-            {"PathOnHost": path, "PathInContainer": path, "CgroupPermissions": "rwm"}
-            for path in dict.fromkeys(files)
-        ]
-    return found
+    devices = [
+        {"PathOnHost": path, "PathInContainer": path, "CgroupPermissions": "rwm"}
+        for path in dict.fromkeys(files)
+    ]
+    return {"Devices": devices} if devices else {}

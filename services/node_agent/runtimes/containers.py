@@ -31,9 +31,10 @@ from services.node_agent.directories.protocol import CHECKPOINT, CHECKPOINT_VARI
 from services.node_agent.drivers import DeviceNodes
 from services.node_agent.machine import cgroups
 from services.node_agent.memory.pools import socket_folder
+from services.node_agent.runtimes import cdi
 from services.node_agent.runtimes import container as c
 from services.node_agent.runtimes.allowed import NOTHING, Allowed, Range, place_of
-from services.node_agent.runtimes.engine import Engine, names, socket_of
+from services.node_agent.runtimes.engine import Abilities, Engine, names, socket_of
 from services.node_agent.runtimes.faults import NoContainer
 from services.node_agent.runtimes.images import Credentials, Images, Wanted
 from services.node_agent.runtimes.own_folders import SAVED_AT, Lent, OwnFolders
@@ -43,7 +44,6 @@ from services.node_agent.supervisor import records
 HERE: Final = Path(__file__).resolve().parent
 RUNNER: Final = HERE / "runner.py"
 INIT: Final = HERE / f"init.{platform.machine()}"
-CDI: Final = ("/etc/cdi", "/var/run/cdi")
 PREFIX: Final = "muster"
 # Digits of the hash in a container's name, which differs between agents that share an engine.
 NAME_DIGITS: Final = 8
@@ -181,7 +181,8 @@ class Containers:
                 engine, Wanted(order.spec.image, key, order.tenant, credentials, wanted, order.pin)
             )
             lent = await self._lend(engine, key, order, launch.env)
-            host = await asyncio.to_thread(self._host, held, nodes)
+            can = await engine.abilities()
+            host = await asyncio.to_thread(self._host, held, nodes, can)
             made = self._made(
                 engine, launch, order=order, held=held, host=host, image=image, lent=lent
             )
@@ -333,13 +334,13 @@ class Containers:
             body=body,
         )
 
-    def _host(self, held: Sequence[Gpu], nodes: DeviceNodes) -> c.Host:
+    def _host(self, held: Sequence[Gpu], nodes: DeviceNodes, can: Abilities) -> c.Host:
         return c.Host(
             init=str(INIT),
             files={gpu.uuid: device_files(nodes, gpu.uuid) for gpu in held},
-            cdi=any(map(_names_nvidia, CDI)),
+            cdi=cdi.names(can.cdi_folders) if held else {},
             processes_max=cgroups.processes_max(),
-            user=f"{os.geteuid()}:{os.getegid()}",
+            user=c.ROOT if can.rootless else f"{os.geteuid()}:{os.getegid()}",
             users=self.allowed.users,
             taken=self.taken() if self.allowed.users else (),
         )
@@ -393,7 +394,3 @@ def device_files(nodes: DeviceNodes, uuid: GpuId, root: Path = Path("/sys")) -> 
             f"/dev/{line.removeprefix('DEVNAME=')}" for line in lines if line.startswith("DEVNAME=")
         ]
     return found
-
-
-def _names_nvidia(folder: str) -> bool:
-    return os.path.isdir(folder) and any("nvidia" in name for name in os.listdir(folder))

@@ -13,6 +13,7 @@ import aiohttp
 import msgspec
 
 from libs.common.errors import Refused, Unavailable
+from services.node_agent.runtimes.cdi import FOLDERS
 from services.node_agent.runtimes.container import Image
 from services.node_agent.runtimes.faults import NoImage
 from services.node_agent.runtimes.pull_progress import Progress
@@ -32,11 +33,22 @@ LINE_BYTES_MAX: Final = 64 << 10
 WANTED_LOOK_S: Final = 0.5
 DETAIL_CHARS: Final = 400
 NO_NAME: Final = "<none>"
+PODMAN_WITH_CDI: Final = 5
+ROOTLESS: Final = "name=rootless"
 
 
 class _Listed(msgspec.Struct, frozen=True):
     id: str = msgspec.field(name="Id")
     labels: dict[str, str] | None = msgspec.field(name="Labels", default=None)
+
+
+class _Info(msgspec.Struct, frozen=True):
+    """`buildah`: given by Podman alone."""
+
+    cdi: list[str] | None = msgspec.field(name="CDISpecDirs", default=None)
+    buildah: str = msgspec.field(name="BuildahVersion", default="")
+    version: str = msgspec.field(name="ServerVersion", default="")
+    security: list[str] | None = msgspec.field(name="SecurityOptions", default=None)
 
 
 class _Config(msgspec.Struct, frozen=True):
@@ -58,11 +70,34 @@ def socket_of(setting: str) -> str:
     return next((path for path in ([setting] if setting else SOCKETS) if os.path.exists(path)), "")
 
 
+class Abilities(msgspec.Struct, frozen=True):
+    """What an engine can do.
+
+    `cdi_folders`: where it reads CDI files; empty if it takes no devices by CDI. `rootless`: it
+    runs as an ordinary user, which is root inside its containers.
+    """
+
+    cdi_folders: tuple[str, ...] = ()
+    rootless: bool = False
+
+
 class Engine:
     """The container engine of this machine, at the socket `path`."""
 
     def __init__(self, path: str) -> None:
         self.path = path
+
+    async def abilities(self) -> Abilities:
+        """Return what this engine can do. Raises Unavailable."""
+        async with self._session() as session:
+            status, text = await self._ask(session, "GET", "/info", ASK_S)
+        try:
+            return _abilities_of(msgspec.json.decode(text, type=_Info) if status == OK else _Info())
+        except msgspec.DecodeError as error:
+            raise Unavailable(
+                f"the container engine at {self.path} describes itself in a way that cannot be "
+                f"decoded: {error}"
+            ) from error
 
     async def image(self, name: str) -> Image | None:
         """Return an image that the engine has; None if it does not have it. Raises Unavailable."""
@@ -209,6 +244,19 @@ async def _follow(content: aiohttp.StreamReader, progress: Progress) -> None:
             progress.note(line)
         rest = rest[-LINE_BYTES_MAX:]
     progress.note(rest)
+
+
+def _abilities_of(info: _Info) -> Abilities:
+    """Return the abilities of an engine.
+
+    Docker names its CDI folders from version 25 on, where the feature is enabled. Podman names
+    none; its interface takes devices by CDI from version 5 on.
+    """
+    folders = tuple(info.cdi or ())
+    major = info.version.partition(".")[0]
+    if info.buildah and info.cdi is None and major.isdecimal() and int(major) >= PODMAN_WITH_CDI:
+        folders = FOLDERS
+    return Abilities(folders, ROOTLESS in (info.security or ()))
 
 
 def _image_of(found: _Inspected, name: str) -> Image:

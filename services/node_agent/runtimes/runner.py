@@ -109,10 +109,11 @@ def note(container: str, job_dir: str) -> None:
 
 
 def tethered(path: str) -> int:
-    """Create the pipe that keeps the container alive, and open this process's end."""
-    os.mkfifo(path)
+    """Create the pipe that keeps the container alive; others may only read from it."""
+    os.mkfifo(path, 0o600)
+    end = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     os.chmod(path, 0o444)
-    return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+    return end
 
 
 def listening(path: str, mode: int) -> socket.socket:
