@@ -72,6 +72,9 @@ class JobShown(Shown):
     `user_id` equals `user`, and `max_execution_time` equals `time_limit_s` (null: none); other
     systems use these names. `gpu_affinity` lists the only devices that the job may use; empty means
     any. `array` is set on arrays only. `element_of` is set on an element: the id of its array.
+
+    `cpus_milli` (thousandths of a CPU) and `memory_bytes` are requested on each node; 0: none.
+    `reservation` is the one that the job names.
     """
 
     id: str = ""
@@ -136,6 +139,9 @@ class JobShown(Shown):
     array: ArrayShown | None = None
     element_of: str = ""
     image: str = ""
+    cpus_milli: int = 0
+    memory_bytes: int = 0
+    reservation: str = ""
 
 
 class Blocker(Shown):

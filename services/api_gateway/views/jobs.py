@@ -83,6 +83,9 @@ class JobShown(msgspec.Struct):
     `user_id` equals `user`, and `max_execution_time` equals `time_limit_s` (null: none); other
     systems use these names. `gpu_affinity` lists the only devices that the job may use; empty means
     any. `array` is set on arrays only. `element_of` is set on an element: the id of its array.
+
+    `cpus_milli` (thousandths of a CPU) and `memory_bytes` are requested on each node; 0: none.
+    `reservation` is the one that the job names.
     """
 
     id: str
@@ -147,6 +150,9 @@ class JobShown(msgspec.Struct):
     array: ArrayShown | None = None
     element_of: str = ""
     image: str = ""
+    cpus_milli: int = 0
+    memory_bytes: int = 0
+    reservation: str = ""
 
 
 def job_shown(cluster: Cluster, job: Job) -> JobShown:
@@ -156,6 +162,9 @@ def job_shown(cluster: Cluster, job: Job) -> JobShown:
     shown.excluded_nodes = sorted(job.refusals.excluded)
     shown.preflight = _preflight(job)
     shown.image = job.spec.image
+    shown.cpus_milli = job.spec.cpus_milli
+    shown.memory_bytes = job.spec.memory_bytes
+    shown.reservation = job.spec.reservation
     return shown
 
 
