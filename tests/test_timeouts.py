@@ -39,7 +39,9 @@ STAY: Final[dict[str, str]] = {
         client.timing.POLL_S client.timing.SEND_S client.timing.LOOK_S client.timing.AGAIN_FIRST_S
         client.timing.SILENCE_S client.timing.POLL_BUSY_S client.timing.POLL_MIN_S
         client.timing.PROGRESS_S client.timing.AGAIN_MAX_S
-        client.retries.PAUSE_FIRST_S client.retries.PAUSE_MAX_S""",
+        client.retries.PAUSE_FIRST_S client.retries.PAUSE_MAX_S
+        following.running.OTHERS_S slurm.requests.WHY_S slurm.times.UNITS_S
+        completion_names.ENDS_S""",
     "the default or the bound of a field of a request, which the asker chooses": """
         prune_intents.YOUNG_S identity_intents.EXPIRES_MAX_S identity_intents.GRACE_MAX_S
         identity_intents.GRACE_S

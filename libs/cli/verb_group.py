@@ -102,6 +102,7 @@ VERBS: Final[dict[str, Verb]] = {
     "support-bundle": Verb(
         HERE, "Collect diagnostics for a bug report in one file, without secrets."
     ),
+    "slurm-shims": Verb(HERE, "Write Slurm's commands (sbatch, squeue ...) for this cluster."),
     "completion": Verb(HERE, "Print a shell completion script."),
     "version": Verb(HERE, "Print the versions of this command, the gateway and the agents."),
 }

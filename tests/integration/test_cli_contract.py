@@ -298,7 +298,12 @@ CASES: Final[dict[str, tuple[Case, ...]]] = {
     "support-bundle": (
         case("support-bundle --output bundle.tar.gz --state {state}", "bundle.tar.gz"),
     ),
-    "completion": (case("completion bash", "muster"),),
+    "slurm-shims": (case("slurm-shims shims", "shims/sbatch"),),
+    "completion": (
+        case("completion bash", "muster"),
+        case("completion --names nodes", "node-2"),
+        case("completion --names jobs,models", RUNS),
+    ),
     "version": (case("version", "gateway"), case("version -o json", "client")),
 }
 

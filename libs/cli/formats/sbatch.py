@@ -48,11 +48,30 @@ def read_script(text: str, name: str, environ: Mapping[str, str]) -> Written:
 
     Raises Refused with file, line, flag and the expected form.
     """
-    lines = text.split("\n")
-    script = Script(name, {}, [])
-    _gather(script, lines)
+    return job_of(gathered(text, name), command_of(text, name), name, environ)
+
+
+def gathered(text: str, name: str, also: tuple[str, ...] = ()) -> Script:
+    """Return the flags of a script's directives; `also` are flags that the caller honours.
+
+    Raises Refused.
+    """
+    script = Script(name, {}, [], also)
+    _gather(script, text.split("\n"))
+    return script
+
+
+def command_of(text: str, name: str) -> list[str]:
+    """Return the command that runs the script's text. Raises Refused."""
+    return _command(name, text, text.split("\n", 1)[0], PurePath(name).name)
+
+
+def job_of(
+    script: Script, command: Sequence[str], name: str, environ: Mapping[str, str]
+) -> Written:
+    """Return the job of these flags and this command. Raises Refused."""
     shown = PurePath(name).name
-    job: dict[str, Any] = {"command": _command(name, text, lines[0], shown)}
+    job: dict[str, Any] = {"command": list(command)}
     job_name = script.value("job-name", str, shown if _JOB_NAME.fullmatch(shown) else "")
     nowhere: list[str] = []
     for field, found in (
@@ -125,7 +144,7 @@ def _directive(script: Script, line: int, text: str, own: bool) -> None:
     except ValueError as error:
         raise Refused(f"{script.name}:{line}: {text.strip()!r} cannot be read: {error}") from None
     for flag, value in _flags(script, line, words):
-        if flag in (OWN if own else HONOURED):
+        if flag in (OWN if own else (*HONOURED, *script.also)):
             before = script.flags.get(flag) if flag in REPEATABLE else None
             script.flags[flag] = Flag(line, f"{before.value},{value}" if before else value)
         elif own:
@@ -236,7 +255,7 @@ def _resources(script: Script) -> dict[str, Any]:
     tasks, each = script.number("ntasks"), script.number("ntasks-per-node")
     nodes, most = _nodes(script, devices, tasks, each)
     each = each or -(-tasks // nodes) or 1
-    if each > 1:
+    if each > 1 and not script.on_each_node:
         script.note(
             "ntasks-per-node" if "ntasks-per-node" in script.flags else "ntasks",
             (
@@ -316,7 +335,7 @@ def _nodes(
         )
         most = nodes
     most = max(nodes, most)
-    if most > 1:
+    if most > 1 and not script.on_each_node:
         flag = next(flag for flag in ("nodes", "ntasks", "gpus") if flag in script.flags)
         counts = f"{nodes} to {most}" if most > nodes else f"{most}"
         script.note(

@@ -10,22 +10,31 @@ T = TypeVar("T")
 
 
 class Flag(NamedTuple):
-    """A flag's value and the line where it stands."""
+    """A flag's value and the line where it stands; line 0 is the command line."""
 
     line: int
     value: str
 
 
 class Script(NamedTuple):
-    """The flags of a script by name (the last one counts, as in Slurm), and the warnings."""
+    """The flags of a script by name (the last one counts, as in Slurm), and the warnings.
+
+    `also` are flags that the caller honours itself. `on_each_node`: the command is meant to run on
+    each node, as with srun, so that no warning says so.
+    """
 
     name: str
     flags: dict[str, Flag]
     warned: list[tuple[int, str]]
+    also: tuple[str, ...] = ()
+    on_each_node: bool = False
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        return tuple(f"{self.name}:{line}: {text}" for line, text in sorted(self.warned))
+        return tuple(f"{self._place(line)}{text}" for line, text in sorted(self.warned))
+
+    def _place(self, line: int) -> str:
+        return f"{self.name}:{line}: " if line else ""
 
     def warn(self, line: int, text: str) -> None:
         self.warned.append((line, text))
@@ -52,4 +61,4 @@ class Script(NamedTuple):
 
     def fault(self, flag: str, text: str) -> Refused:
         line, value = self.flags[flag]
-        return Refused(f"{self.name}:{line}: --{flag}={value}: {text}")
+        return Refused(f"{self._place(line)}--{flag}={value}: {text}")

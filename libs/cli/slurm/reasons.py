@@ -1,0 +1,79 @@
+"""Slurm's reason words for waiting jobs, from the job's fields and Muster's explanation.
+
+Pure. `word_of_job` needs only the job's row; `word_of_answer` reads the answer of `muster why`.
+Tests: tests/unit/test_slurm_reasons.py, which holds the words against the scheduler's source.
+"""
+
+from typing import Any, Final
+
+Job = dict[str, Any]
+Answer = dict[str, Any]
+
+NONE: Final = "None"
+RESOURCES: Final = "Resources"
+PRIORITY: Final = "Priority"
+DEPENDENCY: Final = "Dependency"
+HELD_BY_USER: Final = "JobHeldUser"
+HELD_BY_ADMIN: Final = "JobHeldAdmin"
+ARRAY_LIMIT: Final = "JobArrayTaskLimit"
+BEGIN_TIME: Final = "BeginTime"
+NOT_AVAILABLE: Final = "ReqNodeNotAvail"
+CONSTRAINTS: Final = "BadConstraints"
+RESERVATION: Final = "Reservation"
+TENANT_GPUS: Final = "AssocGrpGRES"
+TENANT_BUDGET: Final = "AssocGrpGRESMinutes"
+TENANT_MEMORY: Final = "AssocGrpMemLimit"
+
+# The first words of a blocker's `what`, in the order in which they decide.
+BLOCKERS: Final = (
+    ("dependency", DEPENDENCY),
+    ("held", HELD_BY_USER),
+    ("array limit", ARRAY_LIMIT),
+    ("refused by its nodes", BEGIN_TIME),
+    ("waits before its next attempt", BEGIN_TIME),
+    ("tenant budget", TENANT_BUDGET),
+    ("tenant limit", TENANT_GPUS),
+    ("devices being freed", RESOURCES),
+    ("queue order", PRIORITY),
+    ("reserved for", PRIORITY),
+)
+# Parts of the answer's sentence.
+NOT_BEGUN: Final = "has not begun"
+NEVER: Final = "could never hold it"
+POOLS: Final = "of memory pools"
+TRIED_AGAIN: Final = "it is tried again in"
+# Beginnings of blockers about nodes that would serve if they were back.
+AWAY: Final = ("node ", "GPUs unavailable", "refused this job lately")
+WAITS_FOR_ELEMENTS: Final = "its elements to end"
+
+
+def word_of_job(job: Job) -> str:
+    """Return the reason that the job's own row tells; empty if only an explanation can."""
+    if job.get("state") == "pending":
+        return NONE
+    if job.get("after"):
+        return DEPENDENCY
+    if job.get("held"):
+        return HELD_BY_USER if _by_its_user(job) else HELD_BY_ADMIN
+    if job.get("reserved"):
+        return RESOURCES
+    return ARRAY_LIMIT if job.get("waits_for") == WAITS_FOR_ELEMENTS else ""
+
+
+def _by_its_user(job: Job) -> bool:
+    holder = str(job.get("waits_for") or "").removesuffix(" to release it")
+    return holder in ("", "its user", job.get("user"))
+
+
+def word_of_answer(answer: Answer) -> str:
+    """Return the reason for an explanation."""
+    text = str(answer.get("answer") or "")
+    blockers = [str(each.get("what") or "") for each in answer.get("blockers") or ()]
+    if NOT_BEGUN in text:
+        return RESERVATION
+    if NEVER in text:
+        return NOT_AVAILABLE if any(what.startswith(AWAY) for what in blockers) else CONSTRAINTS
+    for start, word in BLOCKERS:
+        if any(what.startswith(start) for what in blockers):
+            return TENANT_MEMORY if word == TENANT_GPUS and POOLS in text else word
+    return BEGIN_TIME if TRIED_AGAIN in text else RESOURCES

@@ -1,0 +1,107 @@
+"""The requests of Slurm's commands to the gateway. Tests: tests/integration/test_slurm_cluster.py."""
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from libs.cli.faults import Declined
+from libs.cli.gateway import ask, job_path
+from libs.cli.profile import Profile
+from libs.cli.slurm import reasons
+from libs.cli.slurm.ids import id_of, number_of
+from libs.cli.slurm.job_columns import JobRow
+from libs.cli.slurm.states import PENDING, state_of
+from libs.common.errors import MusterError
+
+Json = dict[str, Any]
+
+PAGE: Final = 500
+ROWS_MAX: Final = 100_000
+# Explanations take the scheduler time, so a list asks for the first ones only.
+WHY_MAX: Final = 16
+WHY_AT_ONCE: Final = 4
+WHY_S: Final = 5.0
+NUMERIC: Final = "MUSTER_SLURM_NUMERIC_IDS"
+NOT_THERE: Final = (404, 410)
+
+
+def shown_id(job_id: str) -> str:
+    """Return the id as it is printed: a number if MUSTER_SLURM_NUMERIC_IDS is 1."""
+    return number_of(job_id) if os.environ.get(NUMERIC) == "1" else job_id
+
+
+def say(program: str, text: str) -> None:
+    """Print a note or an error on stderr, as Slurm's commands do."""
+    print(f"{program}: {' '.join(text.split())}", file=sys.stderr, flush=True)
+
+
+def list_jobs(profile: Profile, query: Json) -> list[Json]:
+    """Return the jobs that match, page after page, at most ROWS_MAX."""
+    jobs: list[Json] = []
+    after: object = None
+    while len(jobs) < ROWS_MAX:
+        page = ask(profile, "GET", "/v1/jobs", {**query, "limit": PAGE, "after": after})
+        jobs += page["jobs"]
+        after = page.get("next")
+        if not after or not page["jobs"]:
+            break
+    return jobs
+
+
+def jobs_named(profile: Profile, refs: Iterable[str], missing: Callable[[str], None]) -> list[Json]:
+    """Return the jobs with these ids; `missing` is called for an id that the gateway refuses."""
+    found: list[Json] = []
+    for ref in refs:
+        try:
+            job = ask(profile, "GET", job_path(id_of(ref)))
+        except Declined as error:
+            if error.status not in NOT_THERE:
+                raise
+            missing(ref)
+            continue
+        found.append(job)
+        if job.get("array"):
+            name = str(job["id"])
+            query = {"elements": 1, "all": 1, "tenant": job.get("tenant"), "name": job.get("name")}
+            found += [each for each in list_jobs(profile, query) if each.get("element_of") == name]
+    return found
+
+
+def rows_of(profile: Profile, jobs: Sequence[Json], explain: bool = True) -> list[JobRow]:
+    """Return the rows for these jobs, with the reasons of the waiting ones."""
+    now = datetime.now(UTC)
+    waiting = [job for job in jobs if state_of(job) == PENDING and not reasons.word_of_job(job)]
+    answers = _answers(profile, waiting[:WHY_MAX]) if explain else {}
+    return [_row(job, answers.get(str(job["id"])), now) for job in jobs]
+
+
+def _row(job: Json, answer: Json | None, now: datetime) -> JobRow:
+    word = reasons.word_of_job(job) or (
+        reasons.word_of_answer(answer) if answer else reasons.PRIORITY
+    )
+    in_s = ((answer or {}).get("estimate") or {}).get("in_s")
+    expected = now + timedelta(seconds=float(in_s)) if in_s is not None else None
+    return JobRow(job, word, now, shown_id, expected)
+
+
+def _answers(profile: Profile, jobs: Sequence[Json]) -> dict[str, Json]:
+    """Return the explanations that come within WHY_S; the others are left out."""
+    until_s = time.monotonic() + WHY_S
+
+    def answer(job: Json) -> tuple[str, Json | None]:
+        left_s = until_s - time.monotonic()
+        try:
+            path = job_path(str(job["id"]), "why")
+            found = ask(profile, "GET", path, answer_s=max(0.1, left_s)) if left_s > 0 else None
+        except MusterError:
+            found = None
+        return str(job["id"]), found
+
+    if not jobs:
+        return {}
+    with ThreadPoolExecutor(WHY_AT_ONCE) as pool:
+        return {job_id: found for job_id, found in pool.map(answer, jobs) if found is not None}

@@ -1,0 +1,128 @@
+"""squeue: list jobs."""
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from libs.cli.formats.sbatch_values import nodes_named
+from libs.cli.profile import Profile, read_profile
+from libs.cli.slurm import states
+from libs.cli.slurm.columns import Piece, lines, named, percent
+from libs.cli.slurm.job_columns import DEFAULT, FIELDS, LETTERS, START, JobRow
+from libs.cli.slurm.options import MAY, NONE, Given, Option, Table, parse
+from libs.cli.slurm.requests import Json, jobs_named, list_jobs, rows_of, say
+from libs.common.life import job_life
+
+PROGRAM: Final = "squeue"
+OPTIONS: Final = (
+    Option("jobs", "j", MAY), Option("job", "", MAY), Option("user", "u"), Option("me", "", NONE),
+    Option("name", "n"), Option("partition", "p"), Option("states", "t"), Option("account", "A"),
+    Option("nodelist", "w"), Option("reservation", "R"), Option("format", "o"),
+    Option("Format", "O"),
+    Option("noheader", "h", NONE), Option("start", "", NONE), Option("sort", "S"),
+    Option("array", "r", NONE), Option("all", "a", NONE), Option("verbose", "v", NONE),
+    Option("hide", "", NONE), Option("local", "", NONE), Option("priority", "P", NONE),
+    Option("steps", "s", MAY),
+)  # fmt: skip
+REFUSED: Final = {
+    "iterate": "use watch -n SECONDS squeue, or muster top",
+    "long": "use -o '%.18i %.9P %.8j %.8u %.8T %.10M %.9l %.6D %R'",
+    "json": "use muster ps -o json",
+    "yaml": "use muster ps -o yaml",
+    "qos": "Muster has no qualities of service",
+    "licenses": "licences are not counted",
+    "clusters": "choose the cluster with MUSTER_URL or muster login",
+    "federation": "choose the cluster with MUSTER_URL or muster login",
+}
+LETTERS_REFUSED: Final = {"i": "iterate", "l": "long", "L": "licenses", "q": "qos", "M": "clusters"}
+TABLE: Final = Table(PROGRAM, OPTIONS, REFUSED, LETTERS_REFUSED)
+# The order of rows, before the waiting jobs.
+FIRST: Final = (states.RUNNING, states.COMPLETING, states.CONFIGURING)
+STEPS: Final = "STEPID     NAME PARTITION     USER      TIME NODELIST"
+
+
+def main(words: Sequence[str]) -> int:
+    given = parse(TABLE, words)
+    if given.has("steps"):
+        print(STEPS)
+        return 0
+    pieces = pieces_of(given)
+    profile = read_profile()
+    code = 0
+
+    def missing(ref: str) -> None:
+        nonlocal code
+        code = 1
+        say(PROGRAM, f"error: Invalid job id specified: {ref}")
+
+    jobs = [job for job in _jobs(profile, given, missing) if wanted(job, given, profile.user)]
+    rows = rows_of(profile, jobs, explain=_shows_reason(pieces))
+    for line in lines(pieces, FIELDS, sorted_rows(rows, given), not given.has("noheader")):
+        print(line)
+    return code
+
+
+def pieces_of(given: Given) -> list[Piece]:
+    """Return the format: -O, -o, SQUEUE_FORMAT, or the default."""
+    if names := given.last("Format"):
+        return named(names, tuple(FIELDS))
+    otherwise = os.environ.get("SQUEUE_FORMAT") or DEFAULT
+    return percent(given.last("format") or (START if given.has("start") else otherwise), LETTERS)
+
+
+def _shows_reason(pieces: Sequence[Piece]) -> bool:
+    return any(piece.field in ("reason", "reasonlist", "starttime", "endtime") for piece in pieces)
+
+
+def _jobs(profile: Profile, given: Given, missing: Callable[[str], None]) -> list[Json]:
+    refs = [*given.listed("jobs"), *given.listed("job")]
+    if refs:
+        return jobs_named(profile, refs, missing)
+    users = _users(given, profile.user)
+    found = states.muster_states(_states(given))
+    query = {"elements": 1, "all": 1 if given.has("states") else None, "state": ",".join(found)}
+    partition = given.listed("partition")
+    jobs = list_jobs(profile, {**query, "user": users[0] if len(users) == 1 else None})
+    return [job for job in jobs if not partition or job.get("queue") in partition]
+
+
+def _users(given: Given, own: str) -> list[str]:
+    return [own] if given.has("me") else given.listed("user")
+
+
+def _states(given: Given) -> tuple[states.SlurmState, ...]:
+    text = given.last("states")
+    named_jobs = given.has("jobs") or given.has("job")
+    return states.states_named(text) if text else states.STATES if named_jobs else states.ACTIVE
+
+
+def wanted(job: Json, given: Given, own: str) -> bool:
+    """Return whether squeue lists the job: an array whose elements all began is its elements."""
+    nodes = nodes_named(given.last("nodelist"))
+    users, names = _users(given, own), given.listed("name")
+    listed = given.last("states") or job.get("state") not in job_life.ENDED
+    return (
+        bool(listed)
+        and job.get("state") != job_life.BEGUN
+        and states.state_of(job) in _states(given)
+        and (not users or job.get("user") in users)
+        and (not names or job.get("name") in names)
+        and given.last("account", job.get("tenant") or "") == job.get("tenant")
+        and given.last("reservation", job.get("reservation") or "") == job.get("reservation")
+        and (not nodes or bool(set(nodes) & set(job.get("node_ids") or ())))
+        and (not given.has("start") or states.state_of(job) == states.PENDING)
+    )
+
+
+def sorted_rows(rows: Sequence[JobRow], given: Given) -> list[JobRow]:
+    """Return the rows in the order of -S; without it waiting jobs come last, as in Slurm."""
+    found = list(rows)
+    keys = given.listed("sort")
+    if not keys:
+        order = {state: place for place, state in enumerate((*FIRST, states.PENDING))}
+        return sorted(found, key=lambda row: order.get(states.state_of(row.job), -1))
+    for key in reversed(keys):
+        name = LETTERS.get(key.lstrip("+-"), "")
+        if name:
+            found.sort(key=FIELDS[name].of, reverse=key.startswith("-"))
+    return found
