@@ -198,15 +198,14 @@ STAY: Final[dict[str, str]] = {
         prefix_index.TTL_NS routing.EQUAL_NS routing.PENALTY_NS""",
     "SQLite's own wait for another process of the same file": "store.BUSY_MS",
     "a command at a terminal: the user can end it, and chooses MUSTER_AWAY_S": """
-        forwarding.END_S attach.PAUSE_FIRST_S attach.PAUSE_MAX_S attach.NOTE_AFTER_S
+        forwarding.END_S attach.NOTE_AFTER_S
         audit.commands.CONNECT_S checks.ANSWER_S
         checks.OFFSET_MAX_S cli.models.POLL_EVERY_S disk.SYNC_SLOW_MS exchange.ASK_S
-        gateway.ANSWER_S gateway.CONNECT_S
-        gateway.KEEPALIVE_IDLE_S log.AWAY_PAUSE_S prune.ANSWER_S state.FOLD_S
-        stdin_forwarding.PAUSE_FIRST_S
+        cli.gateway.REPEAT_S client.one_shot.KEEPALIVE_IDLE_S log.AWAY_PAUSE_S
+        prune.ANSWER_S state.FOLD_S stdin_forwarding.PAUSE_FIRST_S
         stdin_forwarding.PAUSE_MAX_S stopping.PAUSE_S stopping.TRIED_S support.ASK_S
-        support.DOCTOR_S top.EVERY_S uploading.SEND_S
-        verify.CATCH_UP_POLL_S verify.CATCH_UP_S waiting.PAUSE_S waiting.POLL_S waiting_note.AGAIN_S
+        support.DOCTOR_S top.EVERY_S
+        verify.CATCH_UP_POLL_S verify.CATCH_UP_S waiting_note.AGAIN_S
         waiting_note.NOTICE_S
         cli.controls.POLL_EVERY_S cli.controls.WAIT_S""",
     "muster up's own children on this machine; how long it waits for services is MUSTER_UP_*": """

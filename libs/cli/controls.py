@@ -11,8 +11,8 @@ import click
 from libs.cli.flags.durations import DURATION
 from libs.cli.gateway import Json, ask
 from libs.cli.many import each_of
-from libs.cli.profile import Profile, read_profile
 from libs.cli.terminal.output import complain
+from libs.client.profile import Profile, read_profile
 
 DEFAULT: Final = "default"
 POLL_EVERY_S: Final = 0.2

@@ -6,7 +6,7 @@ libs/embedded/commands.py does the work.
 from pathlib import Path
 from typing import Final
 
-from libs.cli.profile import read_profile
+from libs.client.profile import read_profile
 
 DEFAULT_STATE: Final = Path(".muster")
 

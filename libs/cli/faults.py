@@ -3,24 +3,22 @@
 A usage error (a wrong flag, a wrong job file) is `libs.common.errors.Refused`, exit code 2.
 """
 
-from libs.common.errors import MusterError
+from libs.client.errors import ApiError, Unavailable
 
 
-class Declined(MusterError):
+class Declined(ApiError):
     """The gateway refused the request.
 
     `status` is the HTTP status, `body` the problem document, or empty without one.
     """
 
-    def __init__(self, text: str, status: int, body: dict[str, object] | None = None) -> None:
-        super().__init__(text)
-        self.status = status
-        self.body = body or {}
 
-
-class Unreachable(MusterError):
+class Unreachable(Unavailable):
     """Nothing answers at the gateway's address."""
 
+    def __init__(self, detail: str) -> None:
+        super().__init__(detail, sent=False)
 
-class Cut(MusterError):
+
+class Cut(Unavailable):
     """The connection broke during an answer. The gateway may have carried out the request."""

@@ -7,9 +7,9 @@ from typing import Any, Final
 from libs.cli.flags.durations import age
 from libs.cli.flags.limit_flags import in_words
 from libs.cli.gateway import ask, model_path
-from libs.cli.profile import Profile
 from libs.cli.terminal.output import complain
 from libs.cli.terminal.table import Column, state_colour
+from libs.client.profile import Profile
 
 Model = dict[str, Any]
 

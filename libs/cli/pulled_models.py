@@ -20,10 +20,10 @@ from libs.cli.following.attach import Listener, attach
 from libs.cli.following.waiting import wait_for, wait_for_end
 from libs.cli.gateway import Json, ask, ask_all, job_path
 from libs.cli.jobs import ENDED, exit_code_of, utc_now
-from libs.cli.profile import Profile, read_profile
 from libs.cli.terminal.ending import end_line
 from libs.cli.terminal.output import complain, listed, print_table, print_value
 from libs.cli.terminal.table import Column
+from libs.client.profile import Profile, read_profile
 from libs.common.errors import MusterError, Refused
 from libs.common.placeholders import PULL
 from libs.common.quantities import counted
@@ -277,7 +277,7 @@ def _copied(profile: Profile, giver: str, copy: Json, node: str, revision: str) 
             "to_path": f"{FROM_PEER}{taker}.{job['attempt']}",
         }
         answer = ask(profile, "POST", job_path(giver, "copies"), body=body)
-        where = job_path(giver, "copies", quote(answer["id"], safe=""))
+        where = job_path(giver, "copies", str(answer["id"]))
         while answer["state"] == "copying":
             time.sleep(LOOK_S)
             answer = ask(profile, "GET", where)

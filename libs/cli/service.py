@@ -8,9 +8,9 @@ import click
 
 from libs.cli.gateway import Json, ask
 from libs.cli.many import each_of
-from libs.cli.profile import read_profile
 from libs.cli.terminal.gpus import print_gpus
 from libs.cli.terminal.table import clean
+from libs.client.profile import read_profile
 
 # States of health in which a GPU takes jobs (docs/gpu-life.md).
 TAKES_WORK: Final = ("healthy", "degraded")

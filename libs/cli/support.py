@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Final
 
 from libs.cli.gateway import Json, ask, opened
-from libs.cli.profile import Profile, read_profile
 from libs.cli.verb_group import VERBS
 from libs.cli.verbs.config import rows_of
+from libs.client.profile import Profile, read_profile
 from libs.common import installed
 from libs.common.errors import MusterError
 from libs.common.safety.redaction import redacted

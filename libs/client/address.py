@@ -7,7 +7,7 @@ tests/unit/test_client_address.py.
 import os
 from collections.abc import Mapping
 
-from libs.cli.profile import Profile, kept_of, profile_path
+from libs.client.profile import Profile, kept_of, profile_path
 from libs.common.errors import Refused
 
 URL: str = "MUSTER_URL"

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import quote
 
-import msgspec
-
 from libs.client.errors import ApiError
 
 T = TypeVar("T")
@@ -59,6 +57,8 @@ def changing(
     Members of the body that are None are left out. A request with an idempotency key is repeatable.
     """
     headers: tuple[tuple[str, str], ...] = ((IDEMPOTENCY_HEADER, key),) if key else ()
+    import msgspec  # a command that only reads does without it
+
     given = None if body is None else {name: v for name, v in body.items() if v is not None}
     return Call(
         method=method,
@@ -103,6 +103,8 @@ def decoded(data: bytes, kind: type[T], what: str) -> T:
 
     Raises ApiError if the answer is not of that form.
     """
+    import msgspec
+
     try:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -117,6 +119,8 @@ def member(data: bytes, name: str, kind: type[T], what: str) -> tuple[T, Any]:
 
     Raises ApiError if the answer is not such a list.
     """
+    import msgspec
+
     found = decoded(data, dict[str, msgspec.Raw], what)
     rows = decoded(bytes(found.get(name, msgspec.Raw(b"[]"))), kind, what)
     return rows, decoded(bytes(found.get("next", msgspec.Raw(b"null"))), object, what)

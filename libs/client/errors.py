@@ -13,8 +13,9 @@ from libs.common.errors import MusterError
 # The longest text of a problem in an error.
 DETAIL_CHARS_MAX: Final = 4_000
 # A text of a gateway that is about one field begins with its name: `nodes: 0 is out of bounds`.
-_FIELD: Final = re.compile(r"([A-Za-z_][\w-]*(?:\.\w+|\[\d+\])*): ")
-_UNKNOWN: Final = re.compile(r"(?:field|query parameter) '([^']{1,64})' (?:is not known|does not)")
+# Compiled at the first use: most commands need none of them.
+_FIELD: Final = r"([A-Za-z_][\w-]*(?:\.\w+|\[\d+\])*): "
+_UNKNOWN: Final = r"(?:field|query parameter) '([^']{1,64})' (?:is not known|does not)"
 
 
 class ApiError(MusterError):
@@ -175,7 +176,7 @@ def error_of(status: int, answer: bytes, what: str, retry_after: str = "") -> Ap
 
 def field_of(detail: str) -> str:
     """Return the field that the text is about, or an empty text."""
-    found = _UNKNOWN.match(detail) or _FIELD.match(detail)
+    found = re.match(_UNKNOWN, detail) or re.match(_FIELD, detail)
     return found[1] if found else ""
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from libs.cli.profile import profile_path
+from libs.client.profile import profile_path
 from libs.common.errors import MusterError, Refused
 from libs.compose import server
 from libs.compose.provision import provision, reset_key

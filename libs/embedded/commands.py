@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from libs.cli.profile import profile_path
+from libs.client.profile import profile_path
 from libs.common.errors import Refused, Unavailable
 from libs.common.safety.folder_walk import remove_tree
 from libs.common.settings import configuration

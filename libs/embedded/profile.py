@@ -1,13 +1,13 @@
 """The local profile, where this user's commands find the cluster's address and API key.
 
 Each start writes it, with mode 0600. Only this file holds the API key in clear.
-`libs/cli/profile.py` reads it. It never replaces the profile that `muster login` wrote.
+`libs/client/profile.py` reads it. It never replaces the profile that `muster login` wrote.
 """
 
 import json
 from pathlib import Path
 
-from libs.cli.profile import Profile, kept_of, profile_path
+from libs.client.profile import Profile, kept_of, profile_path
 from libs.common.errors import Refused
 from libs.embedded import identity, permissions
 from libs.embedded.shape import Shape

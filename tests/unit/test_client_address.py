@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from libs.cli.profile import Profile
 from libs.client.address import at_address, chosen, key_of_another
+from libs.client.profile import Profile
 from libs.common.errors import Refused
 
 ENVIRON = {"MUSTER_URL": "http://env:1", "MUSTER_API_KEY": "k-env", "HOME": "/nowhere"}

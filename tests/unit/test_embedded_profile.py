@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from libs.cli.profile import kept_of
+from libs.client.profile import kept_of
 from libs.embedded import profile
 from libs.embedded.shape import Shape
 

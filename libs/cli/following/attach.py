@@ -13,12 +13,11 @@ from typing import Final, NamedTuple
 
 from libs.cli.faults import Cut, Declined, Unreachable
 from libs.cli.gateway import Json, job_path, opened
-from libs.cli.profile import Profile, away_s
 from libs.cli.terminal.output import complain
 from libs.client.position import Position
+from libs.client.profile import Profile, away_s
+from libs.client.timing import Patience
 
-PAUSE_FIRST_S: Final = 0.1
-PAUSE_MAX_S: Final = 2.0
 NOTE_AFTER_S: Final = 1.0
 # HTTP statuses of temporary errors.
 TEMPORARY: Final = (429, 500, 502, 503, 504)
@@ -44,7 +43,7 @@ def attach(
     answer for MUSTER_AWAY_S.
     """
     position = Position(starts or {})
-    waited = _Patience(profile, job_id)
+    waited = _Reconnections(profile, job_id)
     while True:
         try:
             last = _follow(
@@ -68,7 +67,7 @@ def _follow(
     rank: int,
     position: Position,
     listener: Listener,
-    waited: "_Patience",
+    waited: "_Reconnections",
 ) -> Json | None:
     query = {"rank": rank, **position.offsets, "attempt": position.attempt or None}
     with opened(profile, job_path(job_id, "attach"), query) as stream:
@@ -99,32 +98,30 @@ def _frame(line: bytes, profile: Profile) -> Json:
     return value if isinstance(value, dict) else {}
 
 
-class _Patience:
-    """Growing pauses between reconnections, one note on stderr, and the limit of time."""
+class _Reconnections:
+    """The client's pauses between tries, and one note on stderr."""
 
     def __init__(self, profile: Profile, job_id: str) -> None:
         self._what = f"job {job_id} at {profile.url}"
         self._url = profile.url
         self._job_id = job_id
-        self._away_s = away_s()
-        self.reset()
+        self._patience = Patience(away_s())
+        self._noted = False
 
     def reset(self) -> None:
-        self._since = 0.0
-        self._pause = PAUSE_FIRST_S
+        self._patience.reset()
         self._noted = False
 
     def pause(self, error: Exception) -> None:
         """Wait before the next try. Raises Unreachable after MUSTER_AWAY_S without an answer."""
         now = time.monotonic()
-        self._since = self._since or now
-        if now - self._since > self._away_s:
+        pause_s = self._patience.pause_s(now)
+        if pause_s is None:
             raise Unreachable(
                 f"lost {self._what}: {error}; the job may still run; check later with: muster "
                 f"logs -f {self._job_id}"
             ) from error
-        if now - self._since > NOTE_AFTER_S and not self._noted:
+        if now - (self._patience.since_s or now) > NOTE_AFTER_S and not self._noted:
             complain(f"lost the connection to {self._url}, reconnecting ({error})")
             self._noted = True
-        time.sleep(self._pause)
-        self._pause = min(PAUSE_MAX_S, self._pause * 2)
+        time.sleep(pause_s)

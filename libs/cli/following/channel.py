@@ -19,8 +19,11 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI
 
 from libs.cli.faults import Cut, Unreachable
-from libs.cli.gateway import CONNECT_S, Json, declined, headers_of, target
-from libs.cli.profile import Profile
+from libs.cli.gateway import Json, declined
+from libs.client.calls import Call, pairs
+from libs.client.one_shot import headers_of, target
+from libs.client.profile import Profile
+from libs.client.timing import CONNECT_S
 from libs.common.messages.channel_messages import CHUNK_BYTES, WINDOW_BYTES, Exec, Forward
 
 STREAMS: Final = ("stdout", "stderr")
@@ -110,7 +113,7 @@ async def opened(
     address = f"{'wss' if parts.scheme == 'https' else 'ws'}://{parts.netloc}"
     try:
         connection = await connect(
-            address + target(profile, path, {"node": node}),
+            address + target(profile, Call("GET", path, pairs({"node": node}))),
             additional_headers=headers,
             user_agent_header=None,
             compression=None,
@@ -120,9 +123,7 @@ async def opened(
         )
     except InvalidStatus as error:
         response = error.response
-        raise declined(
-            profile, response.status_code, response.reason_phrase, bytes(response.body or b"")
-        ) from error
+        raise declined(profile, response.status_code, bytes(response.body or b"")) from error
     except (OSError, TimeoutError, InvalidHandshake, InvalidURI) as error:
         raise Unreachable(
             f"no gateway answers at {profile.url} (from {profile.source}): {error}"

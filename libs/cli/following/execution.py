@@ -20,8 +20,8 @@ import msgspec
 
 from libs.cli.following.channel import Channel, opened
 from libs.cli.gateway import Json, job_path
-from libs.cli.profile import Profile
 from libs.cli.terminal.output import complain
+from libs.client.profile import Profile
 from libs.common.messages.channel_messages import CHUNK_BYTES, Exec
 
 CAUGHT: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

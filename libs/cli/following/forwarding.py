@@ -17,8 +17,8 @@ from typing import Final, NamedTuple
 from libs.cli.following.channel import Channel, opened
 from libs.cli.following.waiting import wait_for_end
 from libs.cli.gateway import job_path
-from libs.cli.profile import Profile
 from libs.cli.terminal.output import complain
+from libs.client.profile import Profile
 from libs.common.errors import MusterError, Refused
 from libs.common.messages.channel_messages import CHUNK_BYTES, Forward
 

@@ -14,10 +14,10 @@ from libs.cli.following.stdin_forwarding import Forwarder
 from libs.cli.following.stopping import Stopping
 from libs.cli.gateway import ask
 from libs.cli.jobs import ENDED, exit_code_of
-from libs.cli.profile import Profile
 from libs.cli.terminal.ending import end_line
 from libs.cli.terminal.output import complain
 from libs.cli.terminal.waiting_note import WaitingNote
+from libs.client.profile import Profile
 from libs.common.errors import MusterError
 
 ON_NODE: Final = ("running", "releasing", *ENDED)

@@ -13,8 +13,8 @@ from typing import Final
 
 from libs.cli.faults import Cut, Declined, Unreachable
 from libs.cli.gateway import Json, job_path, send
-from libs.cli.profile import Profile
 from libs.cli.terminal.output import complain
+from libs.client.profile import Profile
 
 CHUNK_BYTES: Final = 65_536
 KEPT_BYTES_MAX: Final = 4 << 20

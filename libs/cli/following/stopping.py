@@ -17,8 +17,8 @@ from typing import Final
 
 from libs.cli.faults import Cut, Unreachable
 from libs.cli.gateway import ask, job_path
-from libs.cli.profile import Profile
 from libs.cli.terminal.output import complain
+from libs.client.profile import Profile
 from libs.common.errors import MusterError
 
 CAUGHT: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -7,10 +7,9 @@ from typing import Final
 from libs.cli.faults import Cut, Declined, Unreachable
 from libs.cli.gateway import ask, job_path
 from libs.cli.jobs import ENDED, Job
-from libs.cli.profile import Profile, away_s
+from libs.client.profile import Profile, away_s
+from libs.client.timing import POLL_S, Patience
 
-POLL_S: Final = 25.0
-PAUSE_S: Final = 0.5
 # HTTP statuses of temporary errors.
 TEMPORARY: Final = (429, 502, 503, 504)
 
@@ -28,22 +27,20 @@ def wait_for(
     Raises Declined, or Unreachable if no answer came for MUSTER_AWAY_S.
     """
     job: Job = {}
-    answered_at = time.monotonic()
+    patience = Patience(away_s())
     while until is None or time.monotonic() < until or not job:
         try:
             job = _ask(
                 profile, ref, until, "" if states == ENDED else str(job.get("state", "pending"))
             )
         except (Unreachable, Cut, Declined) as error:
-            if (
-                (isinstance(error, Declined) and error.status not in TEMPORARY)
-                or not job
-                or time.monotonic() - answered_at > away_s()
-            ):
+            pause_s = patience.pause_s(time.monotonic())
+            lasting = isinstance(error, Declined) and error.status not in TEMPORARY
+            if lasting or not job or pause_s is None:
                 raise
-            time.sleep(PAUSE_S)
+            time.sleep(pause_s)
             continue
-        answered_at = time.monotonic()
+        patience.reset()
         ref = str(job["id"])
         if job["state"] in states:
             break

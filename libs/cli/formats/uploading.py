@@ -10,12 +10,11 @@ from typing import Any, Final
 
 from libs.cli.faults import Declined
 from libs.cli.gateway import ask, send
-from libs.cli.profile import Profile
 from libs.cli.terminal.output import complain
+from libs.client.profile import Profile
+from libs.client.timing import SEND_S
 
 NOT_THERE: Final = 404
-# The gateway answers when it has stored the whole upload.
-SEND_S: Final = 600.0
 
 
 def with_upload(profile: Profile, job: dict[str, Any], dry_run: bool = False) -> dict[str, Any]:

@@ -14,11 +14,11 @@ from libs.cli.formats.sbatch_flags import HONOURED
 from libs.cli.formats.sbatch_script import Script
 from libs.cli.gateway import Json, allocation_path, ask
 from libs.cli.jobs import ENDED
-from libs.cli.profile import Profile
 from libs.cli.slurm.job_requests import requested, with_flags
 from libs.cli.slurm.node_lists import compressed
 from libs.cli.slurm.options import Given
 from libs.cli.slurm.requests import say, shown_id
+from libs.client.profile import Profile
 from libs.common.errors import MusterError
 
 BEGUN: Final = ("running", "releasing", *ENDED)

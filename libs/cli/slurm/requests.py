@@ -1,4 +1,7 @@
-"""The requests of Slurm's commands to the gateway. Tests: tests/integration/test_slurm_cluster.py."""
+"""The requests of Slurm's commands to the gateway.
+
+Tests: tests/integration/test_slurm_cluster.py.
+"""
 
 import os
 import sys
@@ -10,11 +13,11 @@ from typing import Any, Final
 
 from libs.cli.faults import Declined
 from libs.cli.gateway import ask, job_path
-from libs.cli.profile import Profile
 from libs.cli.slurm import reasons
 from libs.cli.slurm.ids import id_of, number_of
 from libs.cli.slurm.job_columns import JobRow
 from libs.cli.slurm.states import PENDING, state_of
+from libs.client.profile import Profile
 from libs.common.errors import MusterError
 
 Json = dict[str, Any]

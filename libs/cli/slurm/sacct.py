@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 from typing import Final
 
 from libs.cli.formats.sbatch_values import nodes_named
-from libs.cli.profile import Profile, read_profile
 from libs.cli.slurm import states
 from libs.cli.slurm.columns import accounting_lines, parsable_lines, sacct
 from libs.cli.slurm.job_columns import (
@@ -19,6 +18,7 @@ from libs.cli.slurm.job_columns import (
 from libs.cli.slurm.options import NONE, Given, Option, Table, parse
 from libs.cli.slurm.requests import Json, jobs_named, list_jobs, rows_of
 from libs.cli.slurm.times import parse_when
+from libs.client.profile import Profile, read_profile
 from libs.common.errors import Refused
 from libs.common.life import job_life
 

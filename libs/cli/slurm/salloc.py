@@ -8,12 +8,12 @@ from typing import Final
 
 from libs.cli.formats.sbatch_flags import SHORT
 from libs.cli.gateway import ask
-from libs.cli.profile import read_profile
 from libs.cli.slurm.holding import NAMES as OF_ALLOCATIONS
 from libs.cli.slurm.holding import environment, held, request_of
 from libs.cli.slurm.job_requests import ALSO, IGNORED, options, refused
 from libs.cli.slurm.options import NONE, Option, Table, parse
 from libs.cli.slurm.requests import say, shown_id
+from libs.client.profile import read_profile
 from libs.common.errors import Refused
 
 PROGRAM: Final = "salloc"

@@ -10,11 +10,11 @@ from libs.cli.formats.sbatch import command_of, gathered, is_script
 from libs.cli.formats.sbatch_flags import HONOURED, SHORT
 from libs.cli.formats.sbatch_script import Script
 from libs.cli.gateway import ask
-from libs.cli.profile import Profile, read_profile
 from libs.cli.slurm.job_requests import ALSO, IGNORED, options, refused, requested, with_flags
 from libs.cli.slurm.options import NONE, Given, Option, Table, parse
 from libs.cli.slurm.output_files import redirected
 from libs.cli.slurm.requests import say, shown_id
+from libs.client.profile import Profile, read_profile
 from libs.common.errors import Refused
 
 PROGRAM: Final = "sbatch"

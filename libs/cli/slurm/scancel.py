@@ -6,11 +6,11 @@ from typing import Any, Final
 from libs.cli.faults import Declined
 from libs.cli.formats.sbatch_values import nodes_named
 from libs.cli.gateway import ask, job_path
-from libs.cli.profile import Profile, read_profile
 from libs.cli.slurm import states
 from libs.cli.slurm.ids import id_of
 from libs.cli.slurm.options import NONE, Given, Option, Table, parse
 from libs.cli.slurm.requests import list_jobs, say, shown_id
+from libs.client.profile import Profile, read_profile
 from libs.common.errors import Refused
 
 PROGRAM: Final = "scancel"

@@ -6,7 +6,6 @@ from typing import Final
 from libs.cli.faults import Declined
 from libs.cli.formats.sbatch_values import nodes_named
 from libs.cli.gateway import ask, job_path
-from libs.cli.profile import Profile, read_profile
 from libs.cli.slurm.ids import id_of
 from libs.cli.slurm.job_columns import FIELDS, JobRow, array_job_id, cpus, exit_code, reason, tres
 from libs.cli.slurm.node_columns import NodeRow, gres_of, reason_of
@@ -15,6 +14,7 @@ from libs.cli.slurm.options import NONE, Option, Table, parse
 from libs.cli.slurm.requests import jobs_named, list_jobs, rows_of, say
 from libs.cli.slurm.sinfo import node_rows
 from libs.cli.slurm.states import state_of
+from libs.client.profile import Profile, read_profile
 from libs.common.errors import Refused
 
 PROGRAM: Final = "scontrol"

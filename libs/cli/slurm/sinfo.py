@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from libs.cli.formats.sbatch_values import nodes_named
 from libs.cli.gateway import ask_all
-from libs.cli.profile import Profile, read_profile
 from libs.cli.slurm.columns import Piece, lines, named, percent
 from libs.cli.slurm.node_columns import (
     BY_NODE,
@@ -26,6 +25,7 @@ from libs.cli.slurm.node_columns import (
 )
 from libs.cli.slurm.options import NONE, Given, Option, Table, parse
 from libs.cli.terminal.table import natural
+from libs.client.profile import Profile, read_profile
 from libs.common.errors import Refused
 
 Json = dict[str, Any]

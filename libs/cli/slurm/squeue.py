@@ -5,12 +5,12 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from libs.cli.formats.sbatch_values import nodes_named
-from libs.cli.profile import Profile, read_profile
 from libs.cli.slurm import states
 from libs.cli.slurm.columns import Piece, lines, named, percent
 from libs.cli.slurm.job_columns import DEFAULT, FIELDS, LETTERS, START, JobRow
 from libs.cli.slurm.options import MAY, NONE, Given, Option, Table, parse
 from libs.cli.slurm.requests import Json, jobs_named, list_jobs, rows_of, say
+from libs.client.profile import Profile, read_profile
 from libs.common.life import job_life
 
 PROGRAM: Final = "squeue"

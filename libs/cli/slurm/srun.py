@@ -9,12 +9,12 @@ from typing import Any, Final, NoReturn
 from libs.cli.formats.sbatch_flags import HONOURED, SHORT
 from libs.cli.formats.sbatch_script import Script
 from libs.cli.gateway import ask, job_path
-from libs.cli.profile import Profile, read_profile
 from libs.cli.slurm.holding import held, request_of
 from libs.cli.slurm.ids import id_of
 from libs.cli.slurm.job_requests import ALSO, IGNORED, options, refused, requested, with_flags
 from libs.cli.slurm.options import MAY, NONE, Given, Option, Table, parse
 from libs.cli.slurm.requests import say
+from libs.client.profile import Profile, read_profile
 from libs.common.errors import Refused
 
 PROGRAM: Final = "srun"

@@ -4,10 +4,10 @@ from collections import deque
 from typing import Final
 
 from libs.cli.gateway import Json, Query, ask
-from libs.cli.profile import Profile
 from libs.cli.terminal.history import clock
 from libs.cli.terminal.output import complain, print_table, print_value
 from libs.cli.terminal.table import DIM, GREEN, RED, Column
+from libs.client.profile import Profile
 from libs.common.quantities import counted
 
 PAGE: Final = 1_000

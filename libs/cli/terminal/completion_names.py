@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from libs.cli.gateway import ask
-from libs.cli.profile import Profile, read_profile
+from libs.client.profile import Profile, read_profile
 from libs.common.errors import MusterError
 
 # With the start of the interpreter, a TAB takes at most one second.

@@ -7,7 +7,7 @@ import signal
 from typing import Any, Final
 
 from libs.cli.gateway import Json, ask, job_path
-from libs.cli.profile import Profile
+from libs.client.profile import Profile
 from libs.common.errors import MusterError
 
 PLAIN: Final = ("", "exited")

@@ -6,8 +6,8 @@ from typing import Final
 
 from libs.cli.flags.durations import parse_instant
 from libs.cli.gateway import Json, ask, job_path
-from libs.cli.profile import Profile
 from libs.cli.terminal.table import CYAN, DIM, Column
+from libs.client.profile import Profile
 
 COLUMNS: Final = (
     Column("SEQ", right=True),

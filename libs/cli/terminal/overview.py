@@ -8,7 +8,6 @@ from typing import Final
 from libs.cli.flags.durations import age, between
 from libs.cli.gateway import Json, ask, ask_all
 from libs.cli.jobs import Job, command_line, gpus_requested, places, utc_now
-from libs.cli.profile import Profile, read_profile
 from libs.cli.terminal.output import coloured, terminal_width, tinted
 from libs.cli.terminal.table import (
     BOLD,
@@ -24,6 +23,7 @@ from libs.cli.terminal.table import (
     render,
     state_colour,
 )
+from libs.client.profile import Profile, read_profile
 from libs.common.errors import MusterError
 
 JOBS_MAX: Final = 200

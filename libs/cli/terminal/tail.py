@@ -7,7 +7,7 @@ OFFSET_HEADER.
 from typing import Any, Final
 
 from libs.cli.gateway import job_path, opened
-from libs.cli.profile import Profile
+from libs.client.profile import Profile
 
 TAIL_BYTES: Final = 65_536
 TAIL_BYTES_MAX: Final = 64 << 20

@@ -4,8 +4,8 @@ import threading
 from typing import Final
 
 from libs.cli.gateway import ask, job_path
-from libs.cli.profile import Profile
 from libs.cli.terminal.output import complain
+from libs.client.profile import Profile
 from libs.common.errors import MusterError
 
 NOTICE_S: Final = 1.0

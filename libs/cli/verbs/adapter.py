@@ -1,16 +1,15 @@
 """`muster adapter`: LoRA adapters of models."""
 
 from typing import Any, Final
-from urllib.parse import quote
 
 import click
 
 from libs.cli.flags.durations import age
 from libs.cli.gateway import ask, model_path
 from libs.cli.jobs import utc_now
-from libs.cli.profile import read_profile
 from libs.cli.terminal.output import listed, print_table, print_value
 from libs.cli.terminal.table import Column
+from libs.client.profile import read_profile
 
 COLUMNS: Final = (
     Column("MODEL"),
@@ -95,5 +94,5 @@ def _row(adapter: dict[str, Any]) -> list[str]:
 
 def _send(method: str, model: str, name: str, body: dict[str, str]) -> None:
     profile = read_profile()
-    path = model_path(model, "adapters", quote(name, safe=""))
+    path = model_path(model, "adapters", name)
     ask(profile, method, path, body={**body, "user": profile.user})

@@ -10,9 +10,9 @@ from libs.cli.flags.jobflags import FlagValues, allocation_flags, job_body
 from libs.cli.following.waiting import wait_for
 from libs.cli.gateway import Json, allocation_path, ask
 from libs.cli.jobs import ENDED, utc_now
-from libs.cli.profile import Profile, read_profile
 from libs.cli.terminal.output import complain, print_table, print_value
 from libs.cli.terminal.table import Column
+from libs.client.profile import Profile, read_profile
 
 NOT_HELD: Final = 1
 BEGUN: Final = ("running", "releasing", *ENDED)

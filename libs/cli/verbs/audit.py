@@ -14,7 +14,7 @@ from typing import Final
 import click
 
 from libs.cli.gateway import ask
-from libs.cli.profile import Profile, read_profile
+from libs.client.profile import Profile, read_profile
 from libs.common.errors import Refused
 
 # The archive of an embedded cluster, below its state directory.

@@ -6,7 +6,7 @@ from libs.cli.flags.durations import DURATION
 from libs.cli.following.waiting import wait_for_end
 from libs.cli.gateway import ask, job_path
 from libs.cli.many import each_of
-from libs.cli.profile import read_profile
+from libs.client.profile import read_profile
 
 
 @click.command(short_help="Stop jobs: send a signal, then SIGKILL after a grace period.")

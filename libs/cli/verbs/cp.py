@@ -8,14 +8,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Final, cast
-from urllib.parse import quote
 
 import click
 
 from libs.cli.flags.sizes import show_size
 from libs.cli.gateway import Json, Stream, ask, job_path, opened
-from libs.cli.profile import read_profile
 from libs.cli.terminal.output import complain
+from libs.client.profile import read_profile
 from libs.common.errors import Refused
 from libs.common.quantities import counted
 
@@ -101,7 +100,7 @@ def _to_node(
     body |= {"node_id": node or "", "attempt": attempt or 0}
     profile, look_s = read_profile(), LOOK_FIRST_S
     copy = ask(profile, "POST", job_path(ref, "copies"), body=body)
-    where = job_path(copy["job_id"], "copies", quote(copy["id"], safe=""))
+    where = job_path(copy["job_id"], "copies", str(copy["id"]))
     while copy["state"] == "copying":
         time.sleep(look_s)
         look_s = min(2 * look_s, LOOK_MAX_S)

@@ -6,8 +6,8 @@ from libs.cli.flags.modelflags import model_body, model_flags
 from libs.cli.formats.uploading import with_upload
 from libs.cli.gateway import ask
 from libs.cli.models import wait_until_ready
-from libs.cli.profile import read_profile
 from libs.cli.terminal.output import complain
+from libs.client.profile import read_profile
 
 
 @click.command(short_help="Serve a model: run replicas of a command that answers HTTP.")

@@ -7,10 +7,10 @@ import click
 from libs.cli.flags.durations import age, between, show_duration
 from libs.cli.gateway import Json, ask, job_path
 from libs.cli.jobs import command_line, elements_of, ends_in, gpus_requested, utc_now, why_of
-from libs.cli.profile import Profile, read_profile
 from libs.cli.terminal import history
 from libs.cli.terminal.output import formatted, print_table, print_value, tinted
 from libs.cli.terminal.table import BOLD, Column, clean, state_colour
+from libs.client.profile import Profile, read_profile
 
 MEMBERS: Final = (
     Column("RANK", right=True),

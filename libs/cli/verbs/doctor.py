@@ -6,9 +6,9 @@ from typing import Final
 import click
 
 from libs.cli.embedded_verbs import DEFAULT_STATE
-from libs.cli.profile import read_profile
 from libs.cli.terminal.output import listed, print_table, print_value
 from libs.cli.terminal.table import Column
+from libs.client.profile import read_profile
 
 COLUMNS: Final = (
     Column("CHECK"),

@@ -5,7 +5,7 @@ from typing import Final
 
 import click
 
-from libs.cli.profile import read_profile
+from libs.client.profile import read_profile
 from libs.common.errors import Refused
 
 # The default command: the shell that the job's environment names.

@@ -5,8 +5,8 @@ import click
 from libs.cli.flags.durations import DURATION
 from libs.cli.gateway import allocation_path, ask
 from libs.cli.many import each_of
-from libs.cli.profile import read_profile
 from libs.cli.verbs.alloc import until_line
+from libs.client.profile import read_profile
 
 
 @click.command(short_help="Extend allocations.")

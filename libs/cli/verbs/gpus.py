@@ -3,9 +3,9 @@
 import click
 
 from libs.cli.gateway import ask_all
-from libs.cli.profile import read_profile
 from libs.cli.terminal.gpus import print_gpus
 from libs.cli.terminal.output import listed, print_value
+from libs.client.profile import read_profile
 
 
 @click.command(short_help="List GPUs and the jobs that hold them.")

@@ -6,10 +6,10 @@ import click
 
 from libs.cli.controls import worded
 from libs.cli.gateway import Json, ask, ask_all
-from libs.cli.profile import read_profile
 from libs.cli.terminal.gpus import print_gpus
 from libs.cli.terminal.output import formatted, print_table, print_value
 from libs.cli.terminal.table import Column
+from libs.client.profile import read_profile
 from libs.common.quantities import counted
 
 ERRORS = (Column("ERROR"), Column("VERDICT"), Column("JOBS", flexible=True))

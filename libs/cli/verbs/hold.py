@@ -4,7 +4,7 @@ import click
 
 from libs.cli.gateway import ask, job_path
 from libs.cli.many import each_of
-from libs.cli.profile import read_profile
+from libs.client.profile import read_profile
 
 
 @click.command(short_help="Hold queued jobs until they are released.")

@@ -14,9 +14,9 @@ from libs.cli.flags.durations import age
 from libs.cli.flags.limit_flags import given, in_words, limit_flags
 from libs.cli.gateway import Json, ask, ask_all
 from libs.cli.jobs import utc_now
-from libs.cli.profile import read_profile
 from libs.cli.terminal.output import complain, listed, print_table, print_value
 from libs.cli.terminal.table import Column
+from libs.client.profile import read_profile
 from libs.common.errors import Refused
 
 ROLES: Final = ("viewer", "member", "operator", "admin")

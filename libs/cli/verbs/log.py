@@ -9,19 +9,18 @@ import click
 
 from libs.cli.faults import Cut, Unreachable
 from libs.cli.gateway import Json, ask, opened
-from libs.cli.profile import Profile, read_profile
 from libs.cli.terminal import history
 from libs.cli.terminal.access import show_access
 from libs.cli.terminal.output import coloured, listed, print_table, print_value, terminal_width
 from libs.cli.terminal.table import CYAN, DIM, GAP, clean, cut, paint
+from libs.client.profile import Profile, away_s, read_profile
+from libs.client.timing import Patience
 from libs.common.errors import Refused
 
 PAGE: Final = 1_000
 LAST: Final = 1_000
 FOLLOW_LAST: Final = 10
-AWAY_TRIES_MAX: Final = 60
 AWAY_PAUSE_S: Final = 2.0
-
 
 Wanted = dict[str, object]
 
@@ -118,17 +117,17 @@ def _read(profile: Profile, wanted: Wanted, limit: int) -> list[Json]:
 def _follow(profile: Profile, wanted: Wanted, limit: int | None, form: str) -> None:
     """Print one line per fact. After a broken connection, continue behind the last number."""
     query: Wanted = {**wanted, "follow": 1, "last": limit}
-    left = AWAY_TRIES_MAX
+    patience = Patience(away_s())
     while True:
         try:
             with opened(profile, "/v1/events", query) as stream:
+                patience.reset()
                 for line in stream.lines():
                     fact = json.loads(line)
                     _print_line(fact, form)
-                    query, left = {**query, "after": fact["seq"], "last": None}, AWAY_TRIES_MAX
+                    query = {**query, "after": fact["seq"], "last": None}
         except (Unreachable, Cut):
-            left -= 1
-            if "after" not in query or not left:
+            if "after" not in query or patience.pause_s(time.monotonic()) is None:
                 raise
         time.sleep(AWAY_PAUSE_S)
 

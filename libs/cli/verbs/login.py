@@ -6,7 +6,7 @@ import sys
 import click
 
 from libs.cli.gateway import ask
-from libs.cli.profile import Profile, kept_of, profile_path
+from libs.client.profile import Profile, kept_of, profile_path
 from libs.common.errors import Refused
 
 KEY_CHARS_MAX = 4_096

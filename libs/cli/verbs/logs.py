@@ -7,9 +7,9 @@ import click
 
 from libs.cli.following.attach import Listener, attach
 from libs.cli.gateway import ask, job_path, opened
-from libs.cli.profile import Profile, read_profile
 from libs.cli.terminal.output import complain
 from libs.cli.terminal.tail import OFFSET_HEADER, SOURCE_HEADER, tail_offset
+from libs.client.profile import Profile, read_profile
 
 STREAMS: Final = ("stdout", "stderr")
 

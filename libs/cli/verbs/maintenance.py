@@ -6,7 +6,7 @@ import click
 
 from libs.cli.flags.durations import DURATION
 from libs.cli.gateway import ask
-from libs.cli.profile import read_profile
+from libs.client.profile import read_profile
 
 # The longest name of a reservation.
 NAME_MAX = 63

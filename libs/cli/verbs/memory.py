@@ -7,9 +7,9 @@ import click
 from libs.cli.faults import Declined
 from libs.cli.flags.sizes import show_size
 from libs.cli.gateway import Json, ask_all
-from libs.cli.profile import Profile, read_profile
 from libs.cli.terminal.output import listed, print_table, print_value
 from libs.cli.terminal.table import Column, clean, natural
+from libs.client.profile import Profile, read_profile
 
 NOT_FOUND: Final = 404
 COLUMNS: Final = (

@@ -2,17 +2,16 @@
 
 import os
 from typing import Any, Final
-from urllib.parse import quote
 
 import click
 
 from libs.cli.flags.limit_flags import given, limit_flags
 from libs.cli.flags.sizes import parse_size, show_size
 from libs.cli.gateway import ask, model_path
-from libs.cli.profile import read_profile
 from libs.cli.pulled_models import pull, pulled, unpull
 from libs.cli.terminal.output import listed, print_table, print_value
 from libs.cli.terminal.table import Column, state_colour
+from libs.client.profile import read_profile
 from libs.common.errors import Refused
 from libs.common.life.kept_life import TIERS
 
@@ -186,7 +185,7 @@ def drop(name: str, tier: str | None) -> None:
             "lists what is kept"
         )
     for each in tiers:
-        path = model_path(name, "kept", quote(each, safe=""))
+        path = model_path(name, "kept", each)
         ask(profile, "DELETE", path, body={"user": profile.user})
 
 
@@ -268,7 +267,7 @@ def limit(name: str, tenants: tuple[str, ...], **limits: int | None) -> None:
 def _limit(name: str, tenants: tuple[str, ...], limits: dict[str, int | None]) -> None:
     profile = read_profile()
     for tenant in tenants:
-        path = model_path(name, "limits", quote(_guest(tenant), safe=""))
+        path = model_path(name, "limits", _guest(tenant))
         ask(profile, "PUT", path, body={**given(**limits), "user": profile.user})
 
 

@@ -20,9 +20,9 @@ from libs.cli.models import (
     scaling_line,
     share_row,
 )
-from libs.cli.profile import Profile, read_profile
 from libs.cli.terminal.output import listed, print_table, print_value
 from libs.cli.terminal.table import clean
+from libs.client.profile import Profile, read_profile
 
 
 @click.command(short_help="List models, or show one with its replicas.")

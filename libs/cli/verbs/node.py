@@ -5,7 +5,7 @@ from urllib.parse import quote
 import click
 
 from libs.cli.gateway import ask
-from libs.cli.profile import read_profile
+from libs.client.profile import read_profile
 
 
 @click.group(short_help="Add a machine to the cluster, remove one, or declare it dead.")

@@ -8,10 +8,10 @@ import click
 from libs.cli.flags.durations import age
 from libs.cli.gateway import Json, ask, ask_all
 from libs.cli.jobs import utc_now
-from libs.cli.profile import Profile, read_profile
 from libs.cli.terminal.gpus import print_gpus
 from libs.cli.terminal.output import listed, print_table, print_value
 from libs.cli.terminal.table import Column, clean, natural, state_colour
+from libs.client.profile import Profile, read_profile
 
 COLUMNS: Final = (
     Column("NODE"),

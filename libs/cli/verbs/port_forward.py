@@ -6,8 +6,8 @@ import click
 
 from libs.cli.gateway import ask, job_path
 from libs.cli.jobs import ENDED
-from libs.cli.profile import read_profile
 from libs.cli.terminal.output import complain
+from libs.client.profile import read_profile
 
 
 @click.command(short_help="Forward a local port to a port of a running job.")

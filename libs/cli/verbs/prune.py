@@ -7,9 +7,9 @@ import click
 
 from libs.cli.flags.sizes import parse_size, show_size
 from libs.cli.gateway import Json, ask
-from libs.cli.profile import read_profile
 from libs.cli.terminal.output import complain, listed, print_table, print_value
 from libs.cli.terminal.table import Column
+from libs.client.profile import read_profile
 from libs.common.durations import parse_duration
 from libs.common.quantities import counted
 

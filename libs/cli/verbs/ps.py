@@ -7,8 +7,8 @@ import click
 from libs.cli.flags.durations import instant_option
 from libs.cli.gateway import ask
 from libs.cli.jobs import COLUMNS, WIDE_COLUMNS, Job, row, utc_now, wide_row
-from libs.cli.profile import Profile, read_profile
 from libs.cli.terminal.output import listed, print_table, print_value
+from libs.client.profile import Profile, read_profile
 
 PAGE: Final = 500
 

@@ -7,9 +7,9 @@ import click
 
 from libs.cli.flags.durations import DURATION
 from libs.cli.gateway import Json, ask, ask_all
-from libs.cli.profile import read_profile
 from libs.cli.terminal.output import formatted, listed, print_table, print_value
 from libs.cli.terminal.table import Column
+from libs.client.profile import read_profile
 from libs.common.state.ordering import POLICIES
 
 COLUMNS: Final = (

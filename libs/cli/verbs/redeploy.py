@@ -6,7 +6,7 @@ from libs.cli.flags.modelflags import model_body, redeployment_flags
 from libs.cli.formats.uploading import with_upload
 from libs.cli.gateway import ask, model_path
 from libs.cli.models import wait_until_ready
-from libs.cli.profile import read_profile
+from libs.client.profile import read_profile
 
 
 @click.command(short_help="Replace a model's replicas one by one, with a new or the same command.")

@@ -8,7 +8,7 @@ import click
 from libs.cli.flags.durations import DURATION
 from libs.cli.flags.jobflags import pairs
 from libs.cli.gateway import ask
-from libs.cli.profile import read_profile
+from libs.client.profile import read_profile
 
 
 @click.command(short_help="Reserve nodes for tenants or users for a period.")

@@ -10,7 +10,7 @@ from libs.cli.flags.jobflags import FlagValues, job_body, job_flags
 from libs.cli.following.running import run_to_end
 from libs.cli.following.stdin_forwarding import worth_forwarding
 from libs.cli.formats.uploading import with_upload
-from libs.cli.profile import read_profile
+from libs.client.profile import read_profile
 
 
 @click.command(

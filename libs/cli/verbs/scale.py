@@ -3,7 +3,7 @@
 import click
 
 from libs.cli.gateway import ask, model_path
-from libs.cli.profile import read_profile
+from libs.client.profile import read_profile
 
 
 @click.command(short_help="Set the number of replicas of a model.")

@@ -10,9 +10,9 @@ from urllib.parse import quote
 import click
 
 from libs.cli.gateway import ask
-from libs.cli.profile import read_profile
 from libs.cli.terminal.output import listed, print_table, print_value
 from libs.cli.terminal.table import Column
+from libs.client.profile import read_profile
 from libs.common.container_spec import registry_secret
 
 REGISTRY: Final = re.compile(r"[a-z0-9][a-z0-9.-]*(:[0-9]{1,5})?")

@@ -6,8 +6,8 @@ from typing import Final
 import click
 
 from libs.cli.gateway import ask
-from libs.cli.profile import read_profile
 from libs.cli.terminal.output import print_value
+from libs.client.profile import read_profile
 
 FOLD_S: Final = 600.0
 

@@ -2,10 +2,10 @@
 
 import click
 
-from libs.cli.profile import read_profile
 from libs.cli.terminal.gpus import print_gpus
 from libs.cli.terminal.output import formatted, print_value
 from libs.cli.terminal.overview import read, show
+from libs.client.profile import read_profile
 
 
 @click.command(short_help="Show a summary of the cluster, its nodes and its jobs.")

@@ -15,8 +15,8 @@ from libs.cli.formats.job_fields import Written
 from libs.cli.formats.uploading import with_upload
 from libs.cli.gateway import ask
 from libs.cli.jobs import Job
-from libs.cli.profile import Profile, read_profile
 from libs.cli.terminal.output import complain, formatted, print_value
+from libs.client.profile import Profile, read_profile
 from libs.common.errors import Refused
 
 

@@ -8,9 +8,9 @@ import click
 from libs.cli.flags.numbers import Number
 from libs.cli.flags.sizes import show_size
 from libs.cli.gateway import Json, ask, ask_all
-from libs.cli.profile import read_profile
 from libs.cli.terminal.output import formatted, listed, print_table, print_value
 from libs.cli.terminal.table import Column
+from libs.client.profile import read_profile
 
 GPU_HOURS: Final = ("gpu_hours", "gpu_hours_per")
 LIMITS: Final = (

@@ -6,9 +6,9 @@ from urllib.parse import quote
 import click
 
 from libs.cli.gateway import Json, ask
-from libs.cli.profile import read_profile
 from libs.cli.terminal.output import formatted, print_table, print_value
 from libs.cli.terminal.table import Column
+from libs.client.profile import read_profile
 
 LEGEND: Final = """
   X     the same device

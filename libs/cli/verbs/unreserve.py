@@ -6,7 +6,7 @@ import click
 
 from libs.cli.gateway import ask
 from libs.cli.many import each_of
-from libs.cli.profile import read_profile
+from libs.client.profile import read_profile
 
 
 @click.command(short_help="End reservations and maintenance windows.")

@@ -5,7 +5,7 @@ import click
 from libs.cli.flags.durations import DURATION
 from libs.cli.gateway import ask, job_path
 from libs.cli.many import each_of
-from libs.cli.profile import read_profile
+from libs.client.profile import read_profile
 
 
 @click.command(short_help="Change the priority or the time limit of jobs.")

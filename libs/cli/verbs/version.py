@@ -5,9 +5,9 @@ from collections import Counter
 import click
 
 from libs.cli.gateway import Json, ask, ask_all
-from libs.cli.profile import read_profile
 from libs.cli.terminal.output import formatted, print_table, print_value
 from libs.cli.terminal.table import Column
+from libs.client.profile import read_profile
 from libs.common import installed
 from libs.common.errors import MusterError
 

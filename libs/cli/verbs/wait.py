@@ -7,8 +7,8 @@ import click
 from libs.cli.flags.durations import DURATION
 from libs.cli.following.waiting import wait_for_end
 from libs.cli.jobs import ENDED, exit_code_of
-from libs.cli.profile import read_profile
 from libs.cli.terminal.output import complain
+from libs.client.profile import read_profile
 
 TIMED_OUT = 124
 

@@ -4,10 +4,10 @@ import click
 
 from libs.cli.flags.jobflags import FlagValues, job_body, job_flags
 from libs.cli.gateway import ask
-from libs.cli.profile import read_profile
 from libs.cli.terminal.output import formatted, print_value
 from libs.cli.terminal.table import clean
 from libs.cli.verbs.why import print_proof
+from libs.client.profile import read_profile
 
 WOULD_WAIT = 1
 

@@ -3,8 +3,8 @@
 import click
 
 from libs.cli.gateway import ask
-from libs.cli.profile import read_profile
 from libs.cli.terminal.output import formatted, print_value
+from libs.client.profile import read_profile
 
 
 @click.command(short_help="Show the user, tenant and role of the key in use.")

@@ -4,9 +4,9 @@ import click
 
 from libs.cli.flags.durations import show_duration
 from libs.cli.gateway import Json, ask, job_path
-from libs.cli.profile import read_profile
 from libs.cli.terminal.output import formatted, print_table, print_value, tinted
 from libs.cli.terminal.table import BOLD, Column, clean, state_colour
+from libs.client.profile import read_profile
 
 PLAIN = (Column("COUNT", right=True), Column("WHAT"), Column("DETAIL", flexible=True))
 BLOCKERS = (PLAIN[0], Column("BUILD"), *PLAIN[1:])

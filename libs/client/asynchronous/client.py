@@ -7,7 +7,6 @@ import os
 from types import TracebackType
 from typing import Final, Self
 
-from libs.cli.profile import away_s, read_profile
 from libs.client import calls
 from libs.client.address import at_address, chosen, key_of_another
 from libs.client.asynchronous.allocations import AsyncAllocations
@@ -20,6 +19,7 @@ from libs.client.asynchronous.secrets import AsyncSecrets
 from libs.client.asynchronous.usage import AsyncUsage
 from libs.client.errors import InvalidRequest, field_of
 from libs.client.models.cluster import ClusterShown, Principal, Version
+from libs.client.profile import away_s, read_profile
 from libs.client.timing import ANSWER_S, RETRY_S, Timing, check_bounds
 from libs.common.errors import Refused
 

@@ -13,11 +13,11 @@ from typing import BinaryIO, Final, TypeVar
 
 import httpx2
 
-from libs.cli.profile import Profile
 from libs.client import calls
 from libs.client.synchronous.pauses import Places, in_thread, pause
 from libs.client.calls import BYTES, Call
 from libs.client.errors import ApiError, InvalidRequest, Unavailable, error_of
+from libs.client.profile import Profile
 from libs.client.retries import Retries
 from libs.client.timing import Timing, poll_s
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from libs.cli.profile import DEFAULT_URL, away_s, profile_path, read_profile
+from libs.client.profile import DEFAULT_URL, away_s, profile_path, read_profile
 from libs.common.errors import Refused
 
 

@@ -2,7 +2,7 @@
 
 MUSTER_URL and MUSTER_API_KEY override the file ($MUSTER_PROFILE, else muster/profile.json in the
 configuration directory). Without a file the default address applies. Tests:
-tests/unit/test_cli_profile.py.
+tests/unit/test_client_profile.py.
 """
 
 import json
