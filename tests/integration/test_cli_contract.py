@@ -364,10 +364,10 @@ class Command:
 async def command(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Command]:
     folder = tmp_path_factory.mktemp("contract")
     async with running(folder, nodes=2, gpus=6) as chaos:
-        yield await _prepared(folder, chaos)
+        yield await prepared(folder, chaos)
 
 
-async def _prepared(folder: Path, chaos: Chaos) -> Command:
+async def prepared(folder: Path, chaos: Chaos) -> Command:
     """Each kind of thing that a verb shows is there once."""
     (folder / "value").write_text("secret value")
     (folder / "sent").mkdir()

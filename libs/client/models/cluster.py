@@ -14,11 +14,15 @@ class Latency(Shown):
 
 
 class SchedulerShown(Shown):
-    """The leading scheduler. `decision_latency_us` covers its last placements (null: none yet)."""
+    """The leading scheduler. `decision_latency_us` covers its last placements (null: none yet).
+
+    `dropped` counts messages of nodes that had a wrong sender or could not be decoded.
+    """
 
     epoch: int = 0
     heard_at: str | None = None
     decision_latency_us: Latency | None = None
+    dropped: int = 0
 
 
 class ClusterShown(Shown):

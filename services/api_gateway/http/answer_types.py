@@ -159,11 +159,15 @@ class Latency(msgspec.Struct):
 
 
 class SchedulerShown(msgspec.Struct):
-    """The leading scheduler. `decision_latency_us` covers its last placements (null: none yet)."""
+    """The leading scheduler. `decision_latency_us` covers its last placements (null: none yet).
+
+    `dropped` counts messages of nodes that had a wrong sender or could not be decoded.
+    """
 
     epoch: int
     heard_at: str | None
     decision_latency_us: Latency | None
+    dropped: int = 0
 
 
 class ClusterShown(msgspec.Struct):
