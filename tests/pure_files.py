@@ -88,6 +88,7 @@ PURE: Final = (
     "libs/client/position.py",
     "libs/client/progress.py",
     "libs/client/[r-t]*.py",
+    "libs/cli/slurm/array_numbers.py",
     "libs/cli/slurm/columns.py",
     "libs/cli/slurm/ids.py",
     "libs/cli/slurm/node_columns.py",

@@ -146,6 +146,8 @@ async def test_squeue_shows_what_runs_and_why_the_rest_waits(slurm: Slurm) -> No
     assert len(heading) == 2 and heading[1].split()[:3] == [gang, "default", "gang"]
     assert "Reason=JobHeldUser" in await slurm.needs("scontrol", "show", "job", held)
     await slurm.needs("scontrol", "release", held)
+    long = (await slurm.needs("squeue", "-l", "-t", "R")).splitlines()
+    assert long[1].split()[4:7] == ["STATE", "TIME", "TIME_LIMI"] and "UNLIMITED" in long[2]
     names = await slurm.needs("squeue", "-h", "-O", "Name:8,StateCompact:3", "-u", "nobody,ada")
     assert "next    PD" in names.splitlines()
     await cancelled(slurm, gang, next_one, behind, held, large)
@@ -159,8 +161,10 @@ async def test_an_array_is_one_row_until_its_elements_run(slurm: Slurm) -> None:
     assert set(shown) == {
         f"{array}_1 R None",
         f"{array}_2 R None",
-        f"{array}_[1-3%2] PD JobArrayTaskLimit",
+        f"{array}_[3%2] PD JobArrayTaskLimit",
     }
+    each = await slurm.needs("squeue", "-r", "-h", "-o", "%i %t", "-j", array)
+    assert f"{array}_3 PD" in each.splitlines() and len(each.splitlines()) == 3
     await slurm.needs("scancel", f"{array}_1")
     await slurm.until(f"{array}_1", "CANCELLED")
     await slurm.needs("scancel", array)

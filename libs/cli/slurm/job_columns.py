@@ -221,6 +221,7 @@ LETTERS: Final = {
 }  # fmt: skip
 
 DEFAULT: Final = "%.18i %.9P %.8j %.8u %.2t %.10M %.6D %R"
+LONG: Final = "%.18i %.9P %.8j %.8u %.8T %.10M %.9l %.6D %R"
 START: Final = "%.18i %.9P %.8j %.8u %.2t %.19S %.6D %20Y %R"
 
 

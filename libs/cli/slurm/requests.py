@@ -14,11 +14,13 @@ from typing import Any, Final
 from libs.cli.faults import Declined
 from libs.cli.gateway import ask, job_path
 from libs.cli.slurm import reasons
+from libs.cli.slurm.array_numbers import remaining, waiting_of
 from libs.cli.slurm.ids import id_of, number_of
 from libs.cli.slurm.job_columns import JobRow
 from libs.cli.slurm.states import PENDING, state_of
 from libs.client.profile import Profile
 from libs.common.errors import MusterError
+from libs.common.life import job_life
 
 Json = dict[str, Any]
 
@@ -77,9 +79,20 @@ def jobs_named(profile: Profile, refs: Iterable[str], missing: Callable[[str], N
 def rows_of(profile: Profile, jobs: Sequence[Json], explain: bool = True) -> list[JobRow]:
     """Return the rows for these jobs, with the reasons of the waiting ones."""
     now = datetime.now(UTC)
+    jobs = [_with_numbers_left(job, jobs) for job in jobs]
     waiting = [job for job in jobs if state_of(job) == PENDING and not reasons.word_of_job(job)]
     answers = _answers(profile, waiting[:WHY_MAX]) if explain else {}
     return [_row(job, answers.get(str(job["id"])), now) for job in jobs]
+
+
+def _with_numbers_left(job: Json, jobs: Sequence[Json]) -> Json:
+    """Return an array with the numbers of the elements that have not begun."""
+    if not job.get("array") or job["state"] not in (job_life.PENDING, job_life.QUEUED):
+        return job
+    own = [each for each in jobs if each.get("element_of") == job["id"]]
+    queued = sum(each["state"] == job_life.QUEUED for each in own)
+    numbers = remaining(job["array"]["numbers"], waiting_of(job, queued))
+    return {**job, "array": {**job["array"], "numbers": numbers}}
 
 
 def _row(job: Json, answer: Json | None, now: datetime) -> JobRow:

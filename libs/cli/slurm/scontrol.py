@@ -6,6 +6,7 @@ from typing import Final
 from libs.cli.faults import Declined
 from libs.cli.formats.sbatch_values import nodes_named
 from libs.cli.gateway import ask, job_path
+from libs.cli.slurm.columns import one_line
 from libs.cli.slurm.ids import id_of
 from libs.cli.slurm.job_columns import FIELDS, JobRow, array_job_id, cpus, exit_code, reason, tres
 from libs.cli.slurm.node_columns import NodeRow, gres_of, reason_of
@@ -43,7 +44,7 @@ def main(words: Sequence[str]) -> int:
     given = parse(TABLE, words)
     verb, *rest = given.rest or [""]
     if verb == "show" and rest:
-        return _show(rest, one_line=given.has("oneliner"))
+        return _show(rest, together=given.has("oneliner"))
     if verb == "ping":
         ask(read_profile(), "GET", "/v1/version")
         print("Slurmctld(primary) is UP")
@@ -67,14 +68,14 @@ def _on_jobs(action: str, refs: Sequence[str]) -> int:
     return code
 
 
-def _show(words: Sequence[str], one_line: bool) -> int:
+def _show(words: Sequence[str], together: bool) -> int:
     what, equals, name = words[0].partition("=")
     names = [name] if equals else list(words[1:])
     what = what.lower()
     if what in ("job", "jobs", "jobid"):
-        return _show_jobs(read_profile(), names, one_line)
+        return _show_jobs(read_profile(), names, together)
     if what in ("node", "nodes", "nodename"):
-        return _show_nodes(read_profile(), names, one_line)
+        return _show_nodes(read_profile(), names, together)
     if what in ("hostnames", "hostname") and names:
         print("\n".join(node for each in names for node in nodes_named(each)))
         return 0
@@ -84,7 +85,7 @@ def _show(words: Sequence[str], one_line: bool) -> int:
     )
 
 
-def _show_jobs(profile: Profile, names: Sequence[str], one_line: bool) -> int:
+def _show_jobs(profile: Profile, names: Sequence[str], together: bool) -> int:
     code = 0
 
     def missing(ref: str) -> None:
@@ -94,7 +95,7 @@ def _show_jobs(profile: Profile, names: Sequence[str], one_line: bool) -> int:
 
     jobs = jobs_named(profile, names, missing) if names else list_jobs(profile, {"elements": 1})
     for row in rows_of(profile, jobs):
-        print(_joined(job_lines(row), one_line))
+        print(_joined(job_lines(row), together))
     return code
 
 
@@ -127,11 +128,11 @@ def job_lines(row: JobRow) -> list[str]:
     ]
 
 
-def _show_nodes(profile: Profile, names: Sequence[str], one_line: bool) -> int:
+def _show_nodes(profile: Profile, names: Sequence[str], together: bool) -> int:
     wanted = {node for name in names for node in nodes_named(name)}
     rows = [row for row in node_rows(profile) if not wanted or row.node["id"] in wanted]
     for row in rows:
-        print(_joined(node_lines(row), one_line))
+        print(_joined(node_lines(row), together))
     for name in sorted(wanted - {str(row.node["id"]) for row in rows}):
         say(PROGRAM, f"error: Node {name} not found")
     return 0 if len(rows) >= len(wanted) else 1
@@ -156,5 +157,6 @@ def node_lines(row: NodeRow) -> list[str]:
     ]
 
 
-def _joined(lines: Sequence[str], one_line: bool) -> str:
-    return " ".join(lines) if one_line else "\n   ".join(lines) + "\n"
+def _joined(lines: Sequence[str], together: bool) -> str:
+    plain = [one_line(line) for line in lines]
+    return " ".join(plain) if together else "\n   ".join(plain) + "\n"

@@ -1,13 +1,15 @@
 """squeue: list jobs."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 from typing import Final
 
 from libs.cli.formats.sbatch_values import nodes_named
 from libs.cli.slurm import states
+from libs.cli.slurm.array_numbers import numbers_of
 from libs.cli.slurm.columns import Piece, lines, named, percent
-from libs.cli.slurm.job_columns import DEFAULT, FIELDS, LETTERS, START, JobRow
+from libs.cli.slurm.job_columns import DEFAULT, FIELDS, LETTERS, LONG, START, JobRow
 from libs.cli.slurm.options import MAY, NONE, Given, Option, Table, parse
 from libs.cli.slurm.requests import Json, jobs_named, list_jobs, rows_of, say
 from libs.client.profile import Profile, read_profile
@@ -22,11 +24,10 @@ OPTIONS: Final = (
     Option("noheader", "h", NONE), Option("start", "", NONE), Option("sort", "S"),
     Option("array", "r", NONE), Option("all", "a", NONE), Option("verbose", "v", NONE),
     Option("hide", "", NONE), Option("local", "", NONE), Option("priority", "P", NONE),
-    Option("steps", "s", MAY),
+    Option("steps", "s", MAY), Option("long", "l", NONE),
 )  # fmt: skip
 REFUSED: Final = {
     "iterate": "use watch -n SECONDS squeue, or muster top",
-    "long": "use -o '%.18i %.9P %.8j %.8u %.8T %.10M %.9l %.6D %R'",
     "json": "use muster ps -o json",
     "yaml": "use muster ps -o yaml",
     "qos": "Muster has no qualities of service",
@@ -34,7 +35,7 @@ REFUSED: Final = {
     "clusters": "choose the cluster with MUSTER_URL or muster login",
     "federation": "choose the cluster with MUSTER_URL or muster login",
 }
-LETTERS_REFUSED: Final = {"i": "iterate", "l": "long", "L": "licenses", "q": "qos", "M": "clusters"}
+LETTERS_REFUSED: Final = {"i": "iterate", "L": "licenses", "q": "qos", "M": "clusters"}
 TABLE: Final = Table(PROGRAM, OPTIONS, REFUSED, LETTERS_REFUSED)
 # The order of rows, before the waiting jobs.
 FIRST: Final = (states.RUNNING, states.COMPLETING, states.CONFIGURING)
@@ -57,6 +58,10 @@ def main(words: Sequence[str]) -> int:
 
     jobs = [job for job in _jobs(profile, given, missing) if wanted(job, given, profile.user)]
     rows = rows_of(profile, jobs, explain=_shows_reason(pieces))
+    if given.has("array"):
+        rows = [each for row in rows for each in elements(row)]
+    if given.has("long") and not given.has("noheader"):
+        print(f"{datetime.now():%a %b %d %H:%M:%S %Y}")
     for line in lines(pieces, FIELDS, sorted_rows(rows, given), not given.has("noheader")):
         print(line)
     return code
@@ -67,7 +72,20 @@ def pieces_of(given: Given) -> list[Piece]:
     if names := given.last("Format"):
         return named(names, tuple(FIELDS))
     otherwise = os.environ.get("SQUEUE_FORMAT") or DEFAULT
-    return percent(given.last("format") or (START if given.has("start") else otherwise), LETTERS)
+    chosen = START if given.has("start") else LONG if given.has("long") else otherwise
+    return percent(given.last("format") or chosen, LETTERS)
+
+
+def elements(row: JobRow) -> Iterator[JobRow]:
+    """Yield a row for each element of an array that has not begun (-r); any other row as it is."""
+    array = row.job.get("array")
+    if not array:
+        yield row
+        return
+    for number in numbers_of(array["numbers"]):
+        name = f"{row.job['id']}_{number}"
+        job = {**row.job, "id": name, "element_of": row.job["id"], "array": None}
+        yield row._replace(job=job)
 
 
 def _shows_reason(pieces: Sequence[Piece]) -> bool:
