@@ -4,7 +4,6 @@ The table avoids imports: a command imports only its own verb. Tests: tests/unit
 checks that the table and the modules agree.
 """
 
-from difflib import get_close_matches
 from importlib import import_module
 from typing import Final, NamedTuple
 
@@ -158,5 +157,7 @@ class VerbGroup(click.Group):
 
 def suggestion(name: str) -> str:
     """Return ` (did you mean 'ps'?)`, or an empty text without a similar verb."""
+    from difflib import get_close_matches  # rarely needed
+
     meant = OTHER_NAMES.get(name) or next(iter(get_close_matches(name, VERBS, 1, 0.5)), "")
     return f" (did you mean '{meant}'?)" if meant else ""

@@ -5,7 +5,6 @@ Only a terminal gets colours and truncated lines. JSON and YAML hold the gateway
 
 import json
 import os
-import shutil
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -45,7 +44,11 @@ def coloured() -> bool:
 
 def terminal_width() -> int:
     """Return the width of the terminal, or 0 if stdout is not a terminal."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+    if not sys.stdout.isatty():
+        return 0
+    import shutil  # only a terminal has a width
+
+    return shutil.get_terminal_size().columns
 
 
 def print_value(value: object, form: str) -> bool:
