@@ -13,8 +13,11 @@ from libs.cli.slurm.reasons import (
     POOLS,
     TRIED_AGAIN,
     WAITS_FOR_ELEMENTS,
+    first_of_each_kind,
+    needing_own_answers,
     word_of_answer,
     word_of_job,
+    words_of,
 )
 from libs.common.life import job_life
 
@@ -119,3 +122,32 @@ def test_every_word_that_decides_is_one_that_the_scheduler_writes() -> None:
     for part in (NEVER, NOT_BEGUN, POOLS, TRIED_AGAIN, *(start for start, _ in BLOCKERS), *AWAY):
         assert part in written, part
     assert job_life.WAITS_FOR[job_life.BEGUN] == WAITS_FOR_ELEMENTS
+
+
+def waiting(job_id: str, gpus: int = 1) -> dict[str, object]:
+    return {"id": job_id, "gpus": gpus, "tenant": "a"}
+
+
+def test_one_job_of_each_kind_is_explained() -> None:
+    jobs = [waiting("ja"), waiting("jb"), waiting("jc", 2)]
+    assert [job["id"] for job in first_of_each_kind(jobs)] == ["ja", "jc"]
+
+
+def test_jobs_of_one_kind_share_a_reason_that_is_about_all_of_them() -> None:
+    jobs = [waiting("ja"), waiting("jb"), waiting("jc", 2), waiting("jd", 2), waiting("je", 3)]
+    answers = {"ja": answer("it needs more"), "jc": answer("a limit", "tenant limit")}
+    assert words_of(jobs, answers) == {
+        "ja": "Resources",
+        "jb": "Priority",
+        "jc": "AssocGrpGRES",
+        "jd": "AssocGrpGRES",
+        "je": "Priority",
+    }
+    assert needing_own_answers(jobs, answers) == []
+
+
+def test_a_reason_that_is_about_one_job_is_asked_for_each() -> None:
+    jobs = [waiting("ja"), waiting("jb")]
+    answers = {"ja": answer("this cluster could never hold it", "fewer than 9 GPUs")}
+    assert needing_own_answers(jobs, answers) == jobs[1:]
+    assert words_of(jobs, answers) == {"ja": "BadConstraints", "jb": "Priority"}

@@ -1,9 +1,11 @@
 """Slurm's reason words for waiting jobs, from the job's fields and Muster's explanation.
 
 Pure. `word_of_job` needs only the job's row; `word_of_answer` reads the answer of `muster why`.
-Tests: tests/unit/test_slurm_reasons.py, which holds the words against the scheduler's source.
+Jobs that ask for the same share one answer, because each costs the scheduler time. Tests:
+tests/unit/test_slurm_reasons.py, which holds the words against the scheduler's source.
 """
 
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 Job = dict[str, Any]
@@ -77,3 +79,57 @@ def word_of_answer(answer: Answer) -> str:
         if any(what.startswith(start) for what in blockers):
             return TENANT_MEMORY if word == TENANT_GPUS and POOLS in text else word
     return BEGIN_TIME if TRIED_AGAIN in text else RESOURCES
+
+
+# The fields of a row in which jobs of one kind agree.
+KIND: Final = (
+    "tenant", "queue", "nodes", "nodes_max", "gpus", "gpu_share", "gpu_affinity", "cpus_milli",
+    "memory_bytes", "reservation", "scheduling_policy",
+)  # fmt: skip
+# Reasons that jobs of one kind share. Behind a job that waits for resources, others wait for it.
+SHARED: Final = {
+    RESOURCES: PRIORITY,
+    PRIORITY: PRIORITY,
+    TENANT_GPUS: TENANT_GPUS,
+    TENANT_BUDGET: TENANT_BUDGET,
+    TENANT_MEMORY: TENANT_MEMORY,
+}
+
+
+def _kind_of(job: Job) -> str:
+    return repr([job.get(name) for name in KIND])
+
+
+def first_of_each_kind(jobs: Iterable[Job]) -> list[Job]:
+    """Return the first job of each kind of request."""
+    found: dict[str, Job] = {}
+    for job in jobs:
+        found.setdefault(_kind_of(job), job)
+    return list(found.values())
+
+
+def needing_own_answers(jobs: Iterable[Job], answers: Mapping[str, Answer]) -> list[Job]:
+    """Return the jobs about which the answer for the first job of their kind says nothing."""
+    shared: dict[str, bool] = {}
+    found: list[Job] = []
+    for job in jobs:
+        answer = answers.get(str(job["id"]))
+        if answer is not None:
+            shared.setdefault(_kind_of(job), word_of_answer(answer) in SHARED)
+        elif not shared.get(_kind_of(job), True):
+            found.append(job)
+    return found
+
+
+def words_of(jobs: Iterable[Job], answers: Mapping[str, Answer]) -> dict[str, str]:
+    """Return the reason of each job, by id; `Priority` where no answer tells it."""
+    words: dict[str, str] = {}
+    firsts: dict[str, str] = {}
+    for job in jobs:
+        answer, kind = answers.get(str(job["id"])), _kind_of(job)
+        if answer is not None:
+            words[str(job["id"])] = word_of_answer(answer)
+            firsts.setdefault(kind, word_of_answer(answer))
+        else:
+            words[str(job["id"])] = SHARED.get(firsts.get(kind, PRIORITY), PRIORITY)
+    return words

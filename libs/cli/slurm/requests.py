@@ -6,7 +6,7 @@ Tests: tests/integration/test_slurm_cluster.py.
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -26,8 +26,8 @@ Json = dict[str, Any]
 
 PAGE: Final = 500
 ROWS_MAX: Final = 100_000
-# Explanations take the scheduler time, so a list asks for the first ones only.
-WHY_MAX: Final = 16
+# Explanations take the scheduler time, so a list asks for few of them.
+WHY_MAX: Final = 8
 WHY_AT_ONCE: Final = 4
 WHY_S: Final = 5.0
 NUMERIC: Final = "MUSTER_SLURM_NUMERIC_IDS"
@@ -81,8 +81,9 @@ def rows_of(profile: Profile, jobs: Sequence[Json], explain: bool = True) -> lis
     now = datetime.now(UTC)
     jobs = [_with_numbers_left(job, jobs) for job in jobs]
     waiting = [job for job in jobs if state_of(job) == PENDING and not reasons.word_of_job(job)]
-    answers = _answers(profile, waiting[:WHY_MAX]) if explain else {}
-    return [_row(job, answers.get(str(job["id"])), now) for job in jobs]
+    answers = _explained(profile, waiting) if explain else {}
+    words = reasons.words_of(waiting, answers)
+    return [_row(job, words, answers.get(str(job["id"])), now) for job in jobs]
 
 
 def _with_numbers_left(job: Json, jobs: Sequence[Json]) -> Json:
@@ -95,18 +96,24 @@ def _with_numbers_left(job: Json, jobs: Sequence[Json]) -> Json:
     return {**job, "array": {**job["array"], "numbers": numbers}}
 
 
-def _row(job: Json, answer: Json | None, now: datetime) -> JobRow:
-    word = reasons.word_of_job(job) or (
-        reasons.word_of_answer(answer) if answer else reasons.PRIORITY
-    )
+def _row(job: Json, words: Mapping[str, str], answer: Json | None, now: datetime) -> JobRow:
+    word = reasons.word_of_job(job) or words.get(str(job["id"]), reasons.PRIORITY)
     in_s = ((answer or {}).get("estimate") or {}).get("in_s")
     expected = now + timedelta(seconds=float(in_s)) if in_s is not None else None
     return JobRow(job, word, now, shown_id, expected)
 
 
-def _answers(profile: Profile, jobs: Sequence[Json]) -> dict[str, Json]:
-    """Return the explanations that come within WHY_S; the others are left out."""
+def _explained(profile: Profile, jobs: Sequence[Json]) -> dict[str, Json]:
+    """Return the explanations of at most WHY_MAX jobs: first one for each kind of request."""
     until_s = time.monotonic() + WHY_S
+    first = reasons.first_of_each_kind(jobs)[:WHY_MAX]
+    found = _answers(profile, first, until_s)
+    others = reasons.needing_own_answers(jobs, found)
+    return found | _answers(profile, others[: WHY_MAX - len(first)], until_s)
+
+
+def _answers(profile: Profile, jobs: Sequence[Json], until_s: float) -> dict[str, Json]:
+    """Return the explanations that come in time; the others are left out."""
 
     def answer(job: Json) -> tuple[str, Json | None]:
         left_s = until_s - time.monotonic()
