@@ -39,6 +39,7 @@ NATS_STEMS: Final = (
     "kv_nats",
     "log_jetstream",
     "objects_nats",
+    "once_nats",
     "stream_nats",
     "uploads_nats",
 )

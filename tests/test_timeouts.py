@@ -47,7 +47,8 @@ STAY: Final[dict[str, str]] = {
         identity_intents.GRACE_S
         membership_intents.VALID_MAX_S membership_intents.VALID_S requests.DEFAULT_GRACE_S
         requests.MAX_GRACE_S
-        allocation_intents.EXPIRES_S""",
+        allocation_intents.EXPIRES_S
+        access.sessions.LINK_S once_nats.KEPT_S""",
     (
         "a part of the lease's protocol: both ends count on it, and margins of MUSTER_LEASE_MS "
         "are made of it"
@@ -69,7 +70,7 @@ STAY: Final[dict[str, str]] = {
         log_jetstream.DEDUPE_WINDOW_S
         feed_nats.IDLE_S
         log_jetstream.LAST_PAUSE_S log_jetstream.PURGE_TIMEOUT_S feed_nats.SILENCE_S
-        objects_nats.ASK_TIMEOUT_S
+        objects_nats.ASK_TIMEOUT_S once_nats.ASK_TIMEOUT_S
         peers.FETCH_TIMEOUT_S placed.PLACED_WAIT_S stream_nats.ASK_TIMEOUT_S
         stream_nats.DEDUPE_WINDOW_S trimmer.POSITION_S
         node_budget.REPEAT_NS uploads_nats.ASK_TIMEOUT_S vitals.ASK_S writer.APPEND_BUDGET_S
@@ -145,7 +146,8 @@ STAY: Final[dict[str, str]] = {
         vendor_devices.STALE_S vendor_process.ANSWER_S vendor_process.BEGIN_S
         cancellation.END_AGAIN_S process.service.END_S take_over.ASK_S take_over.PAUSE_S
         attempts.BACK_OFF_NS decide.preflight.GIVEN_UP_WAIT_NS
-        api_gateway.gateway.RETRY_AFTER_S""",
+        api_gateway.gateway.RETRY_AFTER_S
+        moments.moments.OLDEST_FOR_NS moments.turns.RETRY_AFTER_S moments.turns.SLICE_S""",
     (
         "in a job's own process, which knows no settings: the default of MUSTER_DRIVER_CALL_S"
     ): "device.driver_library.CALL_S",

@@ -86,6 +86,7 @@ VERBS: Final[dict[str, Verb]] = {
     "state": Verb(HISTORY, "Print the cluster's state at a sequence number of the log."),
     "audit": Verb(HISTORY, "Verify the log against tampering, and export it."),
     "login": Verb(PEOPLE, "Log in to a cluster: read a key, check it, and save it."),
+    "dashboard": Verb(PEOPLE, "Print a one-time link that signs a browser in to the dashboard."),
     "whoami": Verb(PEOPLE, "Show the user, tenant and role of the key in use."),
     "usage": Verb(PEOPLE, "Show tokens and GPU time by tenant, user, key and model."),
     "tenant": Verb(PEOPLE, "List, create, show and remove tenants and their limits."),

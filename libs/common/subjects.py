@@ -88,6 +88,7 @@ OUTPUT_BUCKET: Final = "OUTPUT"  # last bytes of each ended job, off its node
 LEADER_BUCKET: Final = "LEADER"
 SECRET_BUCKET: Final = "SECRETS"  # tenants' secrets, sealed
 SNAPSHOT_BUCKET: Final = "SNAPSHOTS"
+SESSION_BUCKET: Final = "SESSIONS"  # one-time links and sign-ons that were used
 UPLOAD_BUCKET: Final = "UPLOADS"  # directories that jobs bring along, as archives
 
 # Streams beside the log, both audit's; copies of what it keeps.

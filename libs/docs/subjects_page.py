@@ -115,6 +115,10 @@ BUCKETS: Final = {
         s.UPLOAD_BUCKET,
         "Archives of the directories that jobs bring (`--upload`), by tenant and SHA-256.",
     ),
+    "SESSION_BUCKET": (
+        s.SESSION_BUCKET,
+        "One-time links and sign-ons that were used, kept until they have expired.",
+    ),
     "SNAPSHOT_BUCKET": (
         s.SNAPSHOT_BUCKET,
         (

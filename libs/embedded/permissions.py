@@ -34,6 +34,7 @@ OUTPUT_STREAM: Final = f"KV_{s.OUTPUT_BUCKET}"
 SECRET_STREAM: Final = f"KV_{s.SECRET_BUCKET}"
 LEADER_STREAM: Final = f"KV_{s.LEADER_BUCKET}"
 SNAPSHOT_STREAM: Final = f"OBJ_{s.SNAPSHOT_BUCKET}"
+SESSION_STREAM: Final = f"KV_{s.SESSION_BUCKET}"
 UPLOAD_STREAM: Final = f"OBJ_{s.UPLOAD_BUCKET}"
 # Only audit creates and writes these.
 AUDIT_STREAMS: Final = (s.AUDIT_STREAM, s.HEADS_STREAM)
@@ -245,12 +246,13 @@ def _gateway(instance: str, fleet: Fleet) -> Allowed:
     """Return the lists of a gateway.
 
     It writes its own facts, tenants' secrets, uploads and snapshots, reads the last output of jobs,
-    and asks the other services. It creates the buckets of uploads and snapshots. It receives the
-    nodes' commits to count their bytes.
+    and asks the other services. It creates the buckets of uploads, snapshots and sessions. It
+    receives the nodes' commits to count their bytes.
     """
     reads = (*_read_facts(), *_read_snapshots(), *_read_stream(OUTPUT_STREAM))
     asks = (*_ask(), s.ask_quota("reserve"), s.ask_quota("return"))
     secrets = (f"$KV.{s.SECRET_BUCKET}.>", *_read_stream(SECRET_STREAM))
+    sessions = (f"$KV.{s.SESSION_BUCKET}.>", f"{API}.STREAM.CREATE.{SESSION_STREAM}")
     nodes = (
         () if fleet.isolated else (f"{_prefix(node_name(node_id))}.>" for node_id in fleet.nodes)
     )
@@ -262,6 +264,7 @@ def _gateway(instance: str, fleet: Fleet) -> Allowed:
         *asks,
         *reads,
         *secrets,
+        *sessions,
         *_save_snapshots(),
         *_keep_uploads(),
         *answers,

@@ -26,6 +26,7 @@ from libs.common.transport import snapshot_store
 from libs.common.transport.bus import Bus
 from libs.common.transport.kv import MemoryOutputs, OutputStore
 from libs.common.transport.log import Entry, Log, settled_bounds
+from libs.common.transport.once import MemoryOnce, OnceStore
 from libs.common.transport.snapshot_store import SnapshotStore
 from libs.common.transport.uploads import MemoryUploads, UploadStore
 from libs.common.transport.writer import Writer
@@ -34,10 +35,13 @@ from services.api_gateway.access.allowance import Allowance
 from services.api_gateway.access.auth import Keys
 from services.api_gateway.access.claims import Claims
 from services.api_gateway.access.records import Recorder
+from services.api_gateway.access.sessions import LinkBudget
 from services.api_gateway.agents.admission import Admission
 from services.api_gateway.agents.agent_answers import AgentAnswers
 from services.api_gateway.agents.revoking import NodeWrites
 from services.api_gateway.channels.followers import Followers
+from services.api_gateway.moments.moment import Moment
+from services.api_gateway.moments.moments import Moments
 from services.api_gateway.openai.catalogue import Catalogue, Deployed
 from services.api_gateway.openai.limited import Limited
 from services.api_gateway.openai.metering import Meter
@@ -90,6 +94,7 @@ class Gateway:
         filled: Callable[[], Awaitable[float]] | None = None,
         secrets: OutputStore | None = None,
         uploads: UploadStore | None = None,
+        once: OnceStore | None = None,
     ) -> None:
         self.log = log
         self.bus = bus
@@ -102,6 +107,8 @@ class Gateway:
         self.heard_boot_ns = 0
         self.lag = 0
         self.fill = 0.0
+        self.once: OnceStore = once or MemoryOnce()
+        self.link_budget = LinkBudget()
         self.receiving = 0
         self.followers = 0
         self.output_asks: dict[OutputKey, asyncio.Task[OutputChunk]] = {}
@@ -116,6 +123,13 @@ class Gateway:
         self.snapshots = Snapshots(store, 0)
         self.clocks = ClockWatch(clock)
         self.places = Followers(settings.followers_per_tenant, settings.followers_per_job)
+        self.moments = Moments(
+            self.entries,
+            store,
+            clock,
+            bytes_max=settings.gateway_past_bytes,
+            wait_s=settings.ask_past_ms / 1_000,
+        )
         self._set_state(Cluster(), History())
         self._connect_recording()
         self._connect_agents(secrets or MemoryOutputs(), uploads or MemoryUploads())
@@ -143,6 +157,7 @@ class Gateway:
     def _connect_agents(self, secrets: OutputStore, uploads: UploadStore) -> None:
         """Create what answers the agents' questions."""
         self.vault = Vault(self.settings.vault_key_file, secrets)
+        self.keys.session_key = self.vault.session_key
         self.uploads = uploads
         self.answers = AgentAnswers(lambda: self.cluster, self.bus, self.vault, uploads)
         self.node_writes = NodeWrites(self)
@@ -168,6 +183,14 @@ class Gateway:
         self.lookup = JobLookup(
             cluster, index=self.index, history=history, entries=self.entries, bus=self.bus
         )
+        self.present = self.moments.present = Moment(
+            cluster,
+            index=self.index,
+            lookup=self.lookup,
+            now_ns=self.clock.wall_ns,
+            pulse=self.pulse,
+            queue_rules=lambda model: self.queues.rules_of(model),
+        )
 
     async def run(self) -> None:
         """Replay the log, then serve until an error ends this process."""
@@ -184,7 +207,7 @@ class Gateway:
                 writer=self.writer.run(),
                 reader=self._read(),
                 survey=self._survey(),
-                pulse=self._take_pulse(),
+                pulse=self.pulse.run(SURVEY_EVERY_S),
                 access=self.access.run(),
                 reporter=self.reporter.run(),
                 turns=self.turns.run(),
@@ -282,11 +305,6 @@ class Gateway:
             self.queues.refresh()
             await asyncio.sleep(SURVEY_EVERY_S)
 
-    async def _take_pulse(self) -> None:
-        while True:
-            await self.pulse.take()
-            await asyncio.sleep(SURVEY_EVERY_S)
-
     def _refresh_keys(self) -> None:
         """Read the key file if it changed. If it is malformed, the previous keys stay accepted."""
         try:
@@ -376,24 +394,3 @@ class Gateway:
     async def _folded(self, seq: int) -> None:
         if self.cluster.seq < seq:
             await self.waiting.sequence(seq)
-
-    def readiness(self) -> list[dict[str, object]]:
-        """Return the checks of /readyz."""
-        silence_s = (self.clock.boot_ns() - self.heard_boot_ns) / 1e9
-        return [
-            {
-                "check": "replayed",
-                "ok": self.caught_up,
-                "detail": f"folded up to {self.cluster.seq}",
-            },
-            {
-                "check": "log_heard",
-                "ok": silence_s < self.settings.ready_silence_ms / 1_000,
-                "detail": f"{silence_s:.1f} s ago",
-            },
-            {
-                "check": "lag",
-                "ok": self.lag <= self.settings.ready_lag_commits,
-                "detail": f"{self.lag} commits",
-            },
-        ]

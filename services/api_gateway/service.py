@@ -26,6 +26,7 @@ from libs.common.transport.connection_nats import connect_as
 from libs.common.transport.kv_nats import KvOutputs
 from libs.common.transport.log_jetstream import JetStreamLog
 from libs.common.transport.objects_nats import NatsObjects, filled_part
+from libs.common.transport.once_nats import KvOnce
 from libs.common.transport.uploads_nats import NatsUploads
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.app import create_app
@@ -50,6 +51,7 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
         filled=lambda: filled_part(client),
         secrets=KvOutputs(client, subjects.SECRET_BUCKET),
         uploads=NatsUploads(client, settings.stream_replicas, settings.upload_store_bytes),
+        once=KvOnce(client, settings.stream_replicas),
     )
     await serve(gateway, settings.gateway_host, settings.gateway_port, stop)
 

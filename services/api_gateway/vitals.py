@@ -5,6 +5,7 @@ The gateway asks regularly and keeps the last answer with its time, so that no r
 Before the first answer these data are unknown.
 """
 
+import asyncio
 from typing import Final
 
 import msgspec
@@ -38,6 +39,12 @@ class Pulse:
             self.vitals, self.at_ns = _decoder.decode(answer), self.clock.wall_ns()
         except (Unavailable, msgspec.DecodeError):
             return
+
+    async def run(self, every_s: float) -> None:
+        """Ask for ever."""
+        while True:
+            await self.take()
+            await asyncio.sleep(every_s)
 
     def heard_ns(self, node_id: NodeId) -> int:
         """Return when the scheduler last heard the node; 0 if unknown."""

@@ -24,6 +24,7 @@ from libs.common.transport.bus_memory import MemoryBus
 from libs.common.transport.kv import MemoryOutputs
 from libs.common.transport.log import Log
 from libs.common.transport.log_memory import MemoryLog, MemoryStream
+from libs.common.transport.once import MemoryOnce
 from libs.common.transport.snapshot_store import MemorySnapshots
 from services.api_gateway.access.auth import hash_key
 from services.api_gateway.gateway import Gateway
@@ -257,6 +258,7 @@ async def gateway_world(
     records_access: bool = False,
     instance: str = "a",
     bus: MemoryBus | None = None,
+    once: MemoryOnce | None = None,
     **changed: Any,
 ) -> AsyncIterator[World]:
     """`changed` are settings."""
@@ -275,6 +277,7 @@ async def gateway_world(
         outputs=MemoryOutputs(),
         store=store or MemorySnapshots(),
         filled=part,
+        once=once,
     )
     if not records_access:
         gateway.access.pause_s = 3_600.0  # the log holds what the test says, and nothing in between

@@ -270,6 +270,7 @@ CASES: Final[dict[str, tuple[Case, ...]]] = {
     "audit migrate": (case("audit migrate --to nowhere", "nowhere", 2),),
     "audit verify": (case("audit verify", "the chain is whole"),),
     "login": (case("login {url} --replace", stdin="{key}\n"),),
+    "dashboard": (case("dashboard", "/#link=mss_"),),
     "whoami": (case("whoami", "admin"),),
     "tenant list": (case("tenant list", "default"),),
     "tenant set": (case("tenant set t1 --gpus 2", "t1"),),

@@ -88,6 +88,14 @@ HELP: Final = {
         "Origins whose pages in browsers may send requests, for example https://chat.example.org, "
         "separated by commas; * for all."
     ),
+    "gateway_session_s": (
+        "Time for which a browser that signed in stays signed in, in seconds. A session of an API "
+        "key ends earlier if the key expires or is revoked."
+    ),
+    "gateway_past_bytes": (
+        "Memory for states of the cluster at past moments, which the gateway keeps for further "
+        "reads with `at`. The newest one is kept even if it is larger."
+    ),
     "gateway_tls_host": (
         "Address on which the gateway also listens with TLS: for clients, and for machines that "
         "join. Empty: no TLS listener."
@@ -112,8 +120,8 @@ HELP: Final = {
         "File of accepted API keys, one SHA-256 digest in hex per line. Empty: accept none."
     ),
     "vault_key_file": (
-        "File with the key that encrypts tenants' secrets (32 bytes in base64). Empty: the "
-        "gateway stores no secrets."
+        "File with the key that encrypts tenants' secrets and sessions (32 bytes in base64), the "
+        "same for all gateways. Empty: no secrets, and no sign-in from browsers."
     ),
     "model_connect_ms": "Time for a replica of a model to accept a connection.",
     "model_answer_ms": (

@@ -1,10 +1,11 @@
-"""API keys: the accepted bearer keys and the principal of each.
+"""API keys and sessions: the accepted bearer keys and the principal of each.
 
 The gateway keeps no key, only its SHA-256 hash. Keys come from two sources:
 - The host's key file (MUSTER_API_KEYS_FILE) has one key a line: 64 hex digits, then optionally a
   space and a name; `#` begins a comment. The gateway reads it again when it changes. Everyone who
   can write it is an administrator.
 - The fold has the keys that `POST /v1/keys` created.
+A session (`sessions.py`) stands for a key of these, or for a user of the identity provider.
 
 A key is looked up by its hash, so a request costs the same with one key as with thousands. The
 look-up is not constant-time: timing may at most reveal leading bits of a stored hash, and a 256-bit
@@ -15,14 +16,17 @@ import hashlib
 import re
 import secrets
 from base64 import b32encode
+from collections.abc import Callable
 from os import urandom
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from libs.common.errors import Refused
 from libs.common.state.cluster import Cluster
+from services.api_gateway.access import sessions
 from services.api_gateway.access.roles import ADMIN
 from services.api_gateway.access.roles import Principal as Principal
+from services.api_gateway.access.sessions import Session
 
 KEYS_MAX: Final = 10_000
 PREFIX: Final = "msk_"
@@ -53,10 +57,14 @@ def new_key(key_id: str) -> str:
 
 
 class Keys:
-    """The accepted keys. With an empty path there is no key file."""
+    """The accepted keys. With an empty path there is no key file.
 
-    def __init__(self, path: str) -> None:
+    `session_key` returns the key that seals sessions; it raises Refused if there is none.
+    """
+
+    def __init__(self, path: str, session_key: Callable[[], bytes] | None = None) -> None:
         self.path = path
+        self.session_key = session_key or _no_sessions
         self.stamp: tuple[int, int] = (0, 0)
         self.of_host: dict[str, Accepted] = {}
         self.of_fold: dict[str, Accepted] = {}
@@ -87,16 +95,60 @@ class Keys:
             ) from error
 
     def principal(self, key: str, cluster: Cluster, now_ns: int) -> tuple[Principal | None, str]:
-        """Return the key's principal and "", or None and the reason why the key is not accepted."""
+        """Return the principal of a key or session and "".
+
+        Returns None and the reason if it is not accepted.
+        """
         if cluster.keys_seq != self._seq or cluster is not self._cluster:
             self._index(cluster)
         digest = hash_key(key)
         accepted = self.of_host.get(digest) or self.of_fold.get(digest)
         if accepted is None:
+            if key.startswith(sessions.PREFIX):
+                return self._of_session(key, cluster, now_ns)
             return None, "the key is not known" if key else "no key"
         if accepted.until_ns and now_ns >= accepted.until_ns:
             return None, f"key {accepted.principal.key_id} has expired"
         return accepted.principal, ""
+
+    def credential(self, key: str, cluster: Cluster, now_ns: int) -> Session | None:
+        """Return what a session of this key, or of this session, is made from."""
+        if self.principal(key, cluster, now_ns)[0] is None:
+            return None
+        if (session := self.opened(key, sessions.SESSION)) is not None:
+            return session
+        digest = hash_key(key)
+        accepted = self.of_host.get(digest) or self.of_fold[digest]
+        return Session(
+            purpose="", until_ns=accepted.until_ns, limit_ns=accepted.until_ns, digest=digest
+        )
+
+    def opened(self, token: str, purpose: str) -> Session | None:
+        """Return the content of a token; None if it is not one of this cluster's."""
+        if not token.startswith(sessions.PREFIX):
+            return None
+        try:
+            return sessions.opened(token, self.session_key(), purpose)
+        except Refused:
+            return None
+
+    def accepts(self, session: Session, cluster: Cluster, now_ns: int) -> Principal | str:
+        """Return the principal that a session or link stands for, or why it is not accepted."""
+        if session.until_ns and now_ns >= session.until_ns:
+            return "the session has expired"
+        accepted = self.of_host.get(session.digest) or self.of_fold.get(session.digest)
+        if accepted is None or (accepted.until_ns and now_ns >= accepted.until_ns):
+            return "the key of the session is not accepted any more"
+        return accepted.principal
+
+    def _of_session(
+        self, token: str, cluster: Cluster, now_ns: int
+    ) -> tuple[Principal | None, str]:
+        session = self.opened(token, sessions.SESSION)
+        if session is None:
+            return None, "the session is not known"
+        found = self.accepts(session, cluster, now_ns)
+        return (None, found) if isinstance(found, str) else (found, "")
 
     def _index(self, cluster: Cluster) -> None:
         accepted: dict[str, Accepted] = {}
@@ -115,6 +167,10 @@ def bearer(authorization: str) -> str:
     """Return the key in an Authorization header; empty if it has none."""
     scheme, _, key = authorization.partition(" ")
     return key.strip() if scheme.lower() == "bearer" else ""
+
+
+def _no_sessions() -> bytes:
+    raise Refused("this gateway has no key for sessions: set MUSTER_VAULT_KEY_FILE")
 
 
 def _host_principal(digest: str, name: str) -> Principal:

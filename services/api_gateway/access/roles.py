@@ -46,7 +46,9 @@ class Row(NamedTuple):
 
 # Routes that need no key.
 PROBES: Final = ("/livez", "/readyz", "/metrics")
-PUBLIC: Final = (*PROBES, "/join", "/join/ca")
+# Routes below /v1 that need no key: signing in.
+SIGN_ON: Final = ("/v1/session",)
+PUBLIC: Final = (*PROBES, "/join", "/join/ca", *SIGN_ON)
 ANY: Final = Row(ALL, ALL, ALL, ALL)
 READ: Final = Row(TENANT, TENANT, ALL, ALL)
 CREATE: Final = Row(NOTHING, TENANT, ALL, ALL)
@@ -163,6 +165,8 @@ ROUTES: Final[dict[tuple[str, str], Row]] = {
     ("DELETE", "/v1/secrets/{name}"): CREATE,
     ("GET", "/v1/whoami"): ANY,
     ("GET", "/v1/version"): ANY,
+    ("GET", "/v1/moments"): ANY,
+    ("POST", "/v1/session/links"): ANY,
 }
 
 METHODS: Final = {

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from libs.common.model import JobSpec
+from services.api_gateway.access.roles import Principal
 from services.api_gateway.intents.secret_intents import SecretShown
 from services.api_gateway.views.identity import AccessShown
 
@@ -238,6 +239,44 @@ class Version(msgspec.Struct):
     version: str
     facts_version: int
     snapshot_version: int
+
+
+class SessionBody(msgspec.Struct):
+    """An API key, or the code of a one-time link."""
+
+    key: str = ""
+    link: str = ""
+
+
+class SessionShown(msgspec.Struct):
+    """The session of a browser. `oidc`: the identity provider of the cluster can sign in."""
+
+    signed_in: bool
+    principal: Principal | None
+    oidc: bool
+    expires_at: str | None
+
+
+class SessionLink(msgspec.Struct):
+    """A link that signs in once: the path at this gateway, and the time until it expires."""
+
+    path: str
+    expires_s: int
+
+
+class MomentShown(msgspec.Struct):
+    """A commit of the log and its time; null if the time is not known."""
+
+    seq: int
+    at: str | None
+
+
+class MomentsShown(msgspec.Struct):
+    """The oldest and the last moment that can be read; `moment`: the one that `at` means."""
+
+    first: MomentShown
+    last: MomentShown
+    moment: MomentShown | None
 
 
 class ServedModel(msgspec.Struct):

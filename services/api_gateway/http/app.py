@@ -32,6 +32,7 @@ from services.api_gateway.http import (
     keys,
     membership,
     memory,
+    moments,
     nodes,
     order,
     prune,
@@ -40,6 +41,7 @@ from services.api_gateway.http import (
     reservations,
     secrets,
     service_of_devices,
+    sessions,
     streams,
     tenants,
     uploads,
@@ -85,6 +87,8 @@ ROUTERS = (
     uploads.router,
     access.router,
     audit.router,
+    sessions.router,
+    moments.router,
 )
 
 # Every route, from the table of answers; FastAPI's own pages take GET.

@@ -20,7 +20,8 @@ from services.api_gateway.gateway import Gateway
 from services.api_gateway.http import uploads
 from services.api_gateway.http.jobs import ask_why
 from services.api_gateway.http.queries import (
-    PageQuery,
+    MomentPage,
+    MomentQuery,
     Query,
     answer,
     answer_page,
@@ -30,6 +31,7 @@ from services.api_gateway.http.queries import (
     principal_of,
     settled,
     signed_body_of,
+    viewed,
 )
 from services.api_gateway.intents import (
     model_intents,
@@ -45,7 +47,7 @@ from services.api_gateway.views.models import ModelShown, guest_shown, model_sho
 router = APIRouter(tags=["deployments"])
 
 
-class ListQuery(PageQuery, frozen=True):
+class ListQuery(MomentPage, frozen=True):
     """A part of the list. `all`: also undeployed models whose replicas have all ended."""
 
     all: bool = False
@@ -114,40 +116,39 @@ async def _deploy(gateway: Gateway, fact: ModelDeployed, status: int) -> Respons
 @router.get("/v1/deployments", openapi_extra=documented(ListQuery))
 async def list_deployments(request: Request) -> Response:
     """List models by name: those of the tenant, and those that are shared with it."""
-    gateway, query = await settled(request, ListQuery)
+    moment, query = await viewed(request, ListQuery)
     principal = principal_of(request)
-    seen = [model for model in gateway.cluster.models.values() if _is_visible(principal, model)]
+    seen = [model for model in moment.cluster.models.values() if _is_visible(principal, model)]
     models = sorted(seen, key=lambda model: model.name)
     shown, wanted = (
-        partial(_shown, gateway.cluster, principal),
+        partial(_shown, moment.cluster, principal),
         lambda model: query.all or model.deployed or bool(model.jobs),
     )
     return await answer_page(
         name="deployments",
         values=models,
         query=query,
-        seq=gateway.cluster.seq,
+        seq=moment.seq,
         name_of=lambda model: model.name,
         show=shown,
         wanted=wanted,
     )
 
 
-@router.get("/v1/deployments/{name}", openapi_extra=documented(Query))
+@router.get("/v1/deployments/{name}", openapi_extra=documented(MomentQuery))
 async def show_deployment(request: Request, name: str) -> Response:
     """Show one model with its replicas, and its queue of requests in this gateway.
 
     Of a model that another tenant shares, only what its requests need is shown.
     """
-    gateway, _ = await settled(request, Query)
+    moment, _ = await viewed(request, MomentQuery)
     principal = principal_of(request)
-    model = gateway.cluster.models.get(name)
+    model = moment.cluster.models.get(name)
     if model is None or not _is_visible(principal, model):
-        model = visible_model(request, name)
-    shown = _shown(gateway.cluster, principal, model)
-    queue, eyes = gateway.queues.get(name), roles.eyes(principal)
-    rules = queue.rules if queue is not None else None
-    return answer(replace(shown, queue=queue_shown(gateway.cluster, rules, eyes)))
+        raise _unknown(model, name)
+    shown = _shown(moment.cluster, principal, model)
+    rules, eyes = moment.queue_rules(name), roles.eyes(principal)
+    return answer(replace(shown, queue=queue_shown(moment.cluster, rules, eyes)))
 
 
 @router.patch("/v1/deployments/{name}", openapi_extra=documented(Query, model_intents.SCALE_FIELDS))
@@ -241,13 +242,17 @@ def visible_model(request: Request, name: str) -> Model:
     """Return the model if the principal may see it. Raises Problem 404."""
     model = gateway_of(request).cluster.models.get(name)
     if model is None or not roles.sees(principal_of(request), model.tenant):
-        kind = Problem if model is None else Denied
-        raise kind(
-            404,
-            f"model {name[:64]!r} does not exist: "
-            "list the models with `muster models` (GET /v1/deployments)",
-        )
+        raise _unknown(model, name)
     return model
+
+
+def _unknown(model: Model | None, name: str) -> Problem:
+    """Return the problem for a model that does not exist, or that the principal may not see."""
+    text = (
+        f"model {name[:64]!r} does not exist: "
+        "list the models with `muster models` (GET /v1/deployments)"
+    )
+    return (Problem if model is None else Denied)(404, text)
 
 
 def deployed_model(request: Request, name: str) -> Model:

@@ -20,8 +20,9 @@ from services.api_gateway.access import roles
 from services.api_gateway.access.auth import bearer
 from services.api_gateway.access.open_share import BUSY_S, OpenShare
 from services.api_gateway.access.roles import Principal
+from services.api_gateway.access.sessions import cookie_of
 from services.api_gateway.gateway import Gateway
-from services.api_gateway.http import channels
+from services.api_gateway.http import channels, origins
 from services.api_gateway.http.cors import Cors
 from services.api_gateway.http.places import places_by_files
 from services.api_gateway.openai import app as openai
@@ -124,21 +125,22 @@ class Edge:
         if route is None and not (path == KEYED or path.startswith(KEYED + "/")):
             return None
         gateway = self.gateway
-        principal, why = gateway.keys.principal(
-            bearer(authorization), gateway.cluster, gateway.clock.wall_ns()
-        )
+        key = bearer(authorization)
+        by_cookie = not key and b"cookie" in scope["header"]
+        if by_cookie:
+            key = cookie_of(scope["header"][b"cookie"].decode("latin-1"))
+        principal, why = gateway.keys.principal(key, gateway.cluster, gateway.clock.wall_ns())
         scope["principal"] = principal
-        if principal is None and gateway.caught_up:
+        if not gateway.caught_up:
+            return _starting(gateway.cluster.seq)
+        if principal is None:
+            if path in roles.PUBLIC:
+                return None
             scope["denied"] = why
             return _unauthorised(bool(gateway.settings.api_keys_file))
-        if principal is None or not gateway.caught_up:
-            return Problem(
-                503,
-                (
-                    f"the gateway is starting and still reads the log (at commit "
-                    f"{gateway.cluster.seq}): try again in a moment"
-                ),
-            )
+        if by_cookie and (foreign := origins.foreign(scope)) is not None:
+            scope["denied"] = foreign.detail
+            return foreign
         if route is not None:
             denial = roles.denial(principal, scope["method"], route)
             if denial is not None:
@@ -295,6 +297,11 @@ def refuse(problem: Problem, scope: Scope) -> Response:
     return Response(
         render(problem), status_code=problem.status, media_type=MEDIA_TYPE, headers=headers
     )
+
+
+def _starting(seq: int) -> Problem:
+    text = f"the gateway is starting and still reads the log (at commit {seq})"
+    return Problem(503, f"{text}: try again in a moment")
 
 
 def _unauthorised(configured: bool) -> Problem:

@@ -9,6 +9,7 @@ from libs.common import facts, installed
 from libs.common.transport import snapshot
 from services.api_gateway.access import roles
 from services.api_gateway.access.auth import bearer
+from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.queries import answer, gateway_of
 
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -25,9 +26,30 @@ async def livez() -> Response:
 @router.get("/readyz")
 async def readyz(request: Request) -> Response:
     """Answer 200 if this gateway is up to date with the log, else 503; both with the checks."""
-    checks = gateway_of(request).readiness()
+    checks = _readiness(gateway_of(request))
     ready = all(check["ok"] for check in checks)
     return answer({"ready": ready, "checks": checks}, 200 if ready else 503)
+
+
+def _readiness(gateway: Gateway) -> list[dict[str, object]]:
+    silence_s = (gateway.clock.boot_ns() - gateway.heard_boot_ns) / 1e9
+    return [
+        {
+            "check": "replayed",
+            "ok": gateway.caught_up,
+            "detail": f"folded up to {gateway.cluster.seq}",
+        },
+        {
+            "check": "log_heard",
+            "ok": silence_s < gateway.settings.ready_silence_ms / 1_000,
+            "detail": f"{silence_s:.1f} s ago",
+        },
+        {
+            "check": "lag",
+            "ok": gateway.lag <= gateway.settings.ready_lag_commits,
+            "detail": f"{gateway.lag} commits",
+        },
+    ]
 
 
 @router.get("/metrics")

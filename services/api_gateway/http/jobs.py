@@ -22,6 +22,7 @@ from services.api_gateway.access.roles import Principal
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http import uploads
 from services.api_gateway.http.queries import (
+    MomentQuery,
     Query,
     answer,
     answer_list,
@@ -32,6 +33,7 @@ from services.api_gateway.http.queries import (
     read,
     settled,
     signed_body_of,
+    viewed,
 )
 from services.api_gateway.intents import (
     job_intents,
@@ -41,6 +43,7 @@ from services.api_gateway.intents import (
     secret_intents,
 )
 from services.api_gateway.intents.fields import check_one_of, check_range
+from services.api_gateway.moments.moment import Moment
 from services.api_gateway.problems import Problem
 from services.api_gateway.times import instant_ns
 from services.api_gateway.views.history import concerns, row
@@ -60,7 +63,7 @@ class SubmitQuery(Query, frozen=True):
     dry_run: bool = False
 
 
-class ListQuery(Query, frozen=True):
+class ListQuery(MomentQuery, frozen=True):
     """Filters of jobs. `after` is the last answer's `next`.
 
     `all`: also jobs that have ended. `elements`: also the elements of arrays that have begun;
@@ -147,29 +150,27 @@ async def submitted(
 @router.get("/v1/jobs", openapi_extra=documented(ListQuery))
 async def list_jobs(request: Request) -> Response:
     """List jobs by submission, a page at a time. Replicas stand where their model was deployed."""
-    gateway, query = await settled(request, ListQuery)
+    moment, query = await viewed(request, ListQuery)
     check_range("limit", query.limit, 1, LIST_MAX)
-    job_filter = _JobFilter(query, gateway.clock.wall_ns(), principal_of(request))
+    job_filter = _JobFilter(query, moment.now_ns(), principal_of(request))
     page: list[Job] = []
     last = Place(query.after, sys.maxsize)
-    while places := gateway.index.listed(last, SCAN_SLICE):
+    while places := moment.index.listed(last, SCAN_SLICE):
         for place in places:
-            job = gateway.cluster.jobs.get(place.job_id)
+            job = moment.cluster.jobs.get(place.job_id)
             if job is None or not job_filter.matches(job):
                 continue
             if len(page) >= query.limit and job.seq != page[-1].seq:
-                return await _page(gateway, page, page[-1].seq)
+                return await _page(moment, page, page[-1].seq)
             page.append(job)
         last = places[-1]
         await asyncio.sleep(0)
-    return await _page(gateway, page, None)
+    return await _page(moment, page, None)
 
 
-async def _page(gateway: Gateway, page: list[Job], following: int | None) -> Response:
-    seq = gateway.cluster.seq
-    return await answer_list(
-        "jobs", (job_shown(gateway.cluster, job) for job in page), {"next": following, "seq": seq}
-    )
+async def _page(moment: Moment, page: list[Job], following: int | None) -> Response:
+    rows = (job_shown(moment.cluster, job) for job in page)
+    return await answer_list("jobs", rows, {"next": following, "seq": moment.seq})
 
 
 class _JobFilter:
@@ -220,14 +221,15 @@ def _label(text: str) -> tuple[str, str | None]:
     return name, value if has_value else None
 
 
-@router.get("/v1/jobs/{ref}", openapi_extra=documented(Query))
+@router.get("/v1/jobs/{ref}", openapi_extra=documented(MomentQuery))
 async def show_job(request: Request, ref: str) -> Response:
     """Show one job, by id, name, or the unique beginning of an id."""
-    gateway, _ = await settled(request, Query)
+    moment, _ = await viewed(request, MomentQuery)
+    principal = principal_of(request)
     try:
-        return answer(job_shown(gateway.cluster, job_of(request, ref)))
+        return answer(job_shown(moment.cluster, moment.lookup.job(ref, principal)))
     except Problem as problem:
-        if problem.status == 404 and await gateway.lookup.archived_job(ref, principal_of(request)):
+        if problem.status == 404 and await moment.lookup.left_state(ref, principal):
             text = (
                 f"job {ref} ended long ago and is not in the live state any more: read its facts "
                 f"from the archive with `muster log --job {ref}` or GET /v1/jobs/{ref}/history"

@@ -17,7 +17,8 @@ from libs.common.subjects import ask_node
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.jobs import ask_scheduler
 from services.api_gateway.http.queries import (
-    PageQuery,
+    MomentPage,
+    MomentQuery,
     Query,
     answer,
     answer_page,
@@ -26,9 +27,11 @@ from services.api_gateway.http.queries import (
     principal_of,
     settled,
     signed_body_of,
+    viewed,
 )
 from services.api_gateway.intents import job_intents
 from services.api_gateway.intents.fields import check_one_of
+from services.api_gateway.moments.moment import Moment
 from services.api_gateway.problems import Problem
 from services.api_gateway.views.nodes import (
     NodeShown,
@@ -44,11 +47,11 @@ router = APIRouter(tags=["nodes"])
 _topology = msgspec.msgpack.Decoder(Topology)
 
 
-class NodesQuery(PageQuery, frozen=True):
+class NodesQuery(MomentPage, frozen=True):
     state: str = ""
 
 
-class GpusQuery(PageQuery, frozen=True):
+class GpusQuery(MomentPage, frozen=True):
     node: str = ""
     state: str = ""
 
@@ -62,16 +65,16 @@ class InventoryQuery(Query, frozen=True):
 @router.get("/v1/nodes", openapi_extra=documented(NodesQuery))
 async def list_nodes(request: Request) -> Response:
     """List nodes without their devices; removed nodes only if `state` asks for them."""
-    gateway, query = await settled(request, NodesQuery)
+    moment, query = await viewed(request, NodesQuery)
     if query.state:
         check_one_of("state", query.state, node_life.STATES)
-    cluster, principal, pulse = gateway.cluster, principal_of(request), gateway.pulse
+    cluster, principal = moment.cluster, principal_of(request)
 
     def wanted(node: Node) -> bool:
         return query.state == node.state or (not query.state and node.state != node_life.REMOVED)
 
     def shown(node: Node) -> NodeShown:
-        return node_seen(principal, cluster, node, pulse.heard_ns(node.node_id))
+        return node_seen(principal, cluster, node, moment.heard_ns(node.node_id))
 
     return await answer_page(
         name="nodes",
@@ -84,20 +87,17 @@ async def list_nodes(request: Request) -> Response:
     )
 
 
-@router.get("/v1/nodes/{node_id}", openapi_extra=documented(Query))
+@router.get("/v1/nodes/{node_id}", openapi_extra=documented(MomentQuery))
 async def show_node(request: Request, node_id: str) -> Response:
     """Show one node with its devices."""
-    gateway, _ = await settled(request, Query)
-    node = known_node(gateway, node_id)
-    return answer(
-        node_full(
-            principal_of(request), gateway.cluster, node, gateway.pulse.heard_ns(node.node_id)
-        )
-    )
+    moment, _ = await viewed(request, MomentQuery)
+    node = known_node(moment, node_id)
+    heard_ns = moment.heard_ns(node.node_id)
+    return answer(node_full(principal_of(request), moment.cluster, node, heard_ns))
 
 
-def known_node(gateway: Gateway, node_id: str) -> Node:
-    node = gateway.cluster.nodes.get(NodeId(node_id))
+def known_node(state: Gateway | Moment, node_id: str) -> Node:
+    node = state.cluster.nodes.get(NodeId(node_id))
     if node is None:
         raise Problem(
             404,
@@ -150,8 +150,8 @@ async def declare_dead(request: Request, node_id: str) -> Response:
 @router.get("/v1/gpus", openapi_extra=documented(GpusQuery))
 async def list_gpus(request: Request) -> Response:
     """List devices and their holders."""
-    gateway, query = await settled(request, GpusQuery)
-    cluster, principal, state = gateway.cluster, principal_of(request), query.state.upper()
+    moment, query = await viewed(request, GpusQuery)
+    cluster, principal, state = moment.cluster, principal_of(request), query.state.upper()
     if state:
         check_one_of("state", state, gpu_life.STATES)
 
@@ -171,16 +171,16 @@ async def list_gpus(request: Request) -> Response:
     )
 
 
-@router.get("/v1/gpus/{uuid}", openapi_extra=documented(Query))
+@router.get("/v1/gpus/{uuid}", openapi_extra=documented(MomentQuery))
 async def show_gpu(request: Request, uuid: str) -> Response:
     """Show one device: its health, its last errors and its holders."""
-    gateway, _ = await settled(request, Query)
-    return answer(gpu_seen(principal_of(request), gateway.cluster, known_gpu(gateway, uuid)))
+    moment, _ = await viewed(request, MomentQuery)
+    return answer(gpu_seen(principal_of(request), moment.cluster, known_gpu(moment, uuid)))
 
 
-def known_gpu(gateway: Gateway, uuid: str) -> GpuView:
-    view = gateway.cluster.gpus.get(GpuId(uuid))
-    if view is None or is_removed(gateway.cluster, view.node_id):
+def known_gpu(state: Gateway | Moment, uuid: str) -> GpuView:
+    view = state.cluster.gpus.get(GpuId(uuid))
+    if view is None or is_removed(state.cluster, view.node_id):
         raise Problem(
             404,
             f"GPU {uuid[:64]!r} does not exist: list the GPUs with `muster gpus` (GET /v1/gpus)",
@@ -199,8 +199,8 @@ async def show_inventory(request: Request) -> Response:
     return await ask_scheduler(gateway, "inventory", after.encode())
 
 
-@router.get("/v1/cluster", openapi_extra=documented(Query))
+@router.get("/v1/cluster", openapi_extra=documented(MomentQuery))
 async def show_cluster(request: Request) -> Response:
     """Return the numbers of jobs, nodes and devices, the scheduler's term, and the timing."""
-    gateway, _ = await settled(request, Query)
-    return answer(await cluster_shown(gateway.cluster, gateway.index.counts, gateway.pulse))
+    moment, _ = await viewed(request, MomentQuery)
+    return answer(await cluster_shown(moment.cluster, moment.index.counts, moment.pulse))

@@ -4,10 +4,11 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from libs.common.facts import JobUpdated, RequeueRequested
-from libs.common.state.cluster import Job
+from libs.common.state.cluster import Cluster, Job
 from libs.common.state.ordering import DEFAULT_QUEUE, JobQueue
 from services.api_gateway.http.intents_on_jobs import end
 from services.api_gateway.http.queries import (
+    MomentQuery,
     Query,
     answer,
     body_of,
@@ -17,8 +18,8 @@ from services.api_gateway.http.queries import (
     job_to_change,
     principal_of,
     read,
-    settled,
     signed_body_of,
+    viewed,
 )
 from services.api_gateway.intents import job_intents, order_intents
 from services.api_gateway.views.jobs import job_shown
@@ -82,13 +83,13 @@ async def _recorded(
     return answer(job_shown(gateway.cluster, job), status)
 
 
-@router.get("/v1/queues", openapi_extra=documented(Query))
+@router.get("/v1/queues", openapi_extra=documented(MomentQuery))
 async def list_queues(request: Request) -> Response:
     """List queues by name, with their numbers of jobs."""
-    gateway, _ = await settled(request, Query)
-    names = sorted({DEFAULT_QUEUE, *gateway.cluster.queues})
-    shown = [queue_shown(gateway.cluster, _queue(request, name)) for name in names]
-    return answer({"queues": shown, "next": None, "seq": gateway.cluster.seq})
+    moment, _ = await viewed(request, MomentQuery)
+    names = sorted({DEFAULT_QUEUE, *moment.cluster.queues})
+    shown = [queue_shown(moment.cluster, _queue(moment.cluster, name)) for name in names]
+    return answer({"queues": shown, "next": None, "seq": moment.seq})
 
 
 @router.put("/v1/queues/{name}", openapi_extra=documented(Query, order_intents.QUEUE_FIELDS))
@@ -103,8 +104,10 @@ async def set_queue(request: Request, name: str) -> Response:
             await body_of(request), name, principal_of(request).user, plugged
         )
     )
-    return answer(queue_shown(gateway.cluster, _queue(request, name)), 200 if known else 201)
+    return answer(
+        queue_shown(gateway.cluster, _queue(gateway.cluster, name)), 200 if known else 201
+    )
 
 
-def _queue(request: Request, name: str) -> JobQueue:
-    return gateway_of(request).cluster.queues.get(name) or JobQueue(name)
+def _queue(cluster: Cluster, name: str) -> JobQueue:
+    return cluster.queues.get(name) or JobQueue(name)

@@ -29,6 +29,7 @@ from services.api_gateway.intents.fields import (
     convert,
     names_of,
 )
+from services.api_gateway.moments.moment import Moment
 from services.api_gateway.problems import Problem
 
 LIST_SLICE: Final = 200
@@ -41,6 +42,7 @@ ROWS_MAX: Final = 1_000
 UNBUFFERED: Final = {"cache-control": "no-store", "x-accel-buffering": "no"}
 
 Q = TypeVar("Q", bound="Query")
+M = TypeVar("M", bound="MomentQuery | MomentPage")
 T = TypeVar("T")
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -57,6 +59,21 @@ class PageQuery(Query, frozen=True):
 
     limit: int = PAGE_MAX
     after: str = ""
+
+
+class MomentQuery(Query, frozen=True):
+    """The query of a read that may be of a past moment.
+
+    `at`: a commit's sequence, a time in RFC 3339, or a duration before now; empty or 0: now.
+    """
+
+    at: str = ""
+
+
+class MomentPage(PageQuery, frozen=True):
+    """A part of a list, as of now or of a past moment; see `MomentQuery`."""
+
+    at: str = ""
 
 
 def page_of(
@@ -138,6 +155,18 @@ async def settled(request: Request, kind: type[Q]) -> tuple[Gateway, Q]:
     if query.min_seq > gateway.cluster.seq:
         await gateway.settle(query.min_seq)
     return gateway, query
+
+
+async def viewed(request: Request, kind: type[M]) -> tuple[Moment, M]:
+    """Return the state that the request asks for, and the query string.
+
+    It is the present state, after `min_seq` is folded, or that of the moment `at`. Raises Refused
+    or Problem 410, 429 or 503.
+    """
+    gateway, query = await settled(request, kind)
+    if query.at in ("", "0"):
+        return gateway.present, query
+    return await gateway.moments.at(query.at, principal_of(request).tenant), query
 
 
 def gateway_without_query(request: Request) -> Gateway:

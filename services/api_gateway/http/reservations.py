@@ -4,13 +4,14 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from services.api_gateway.http.queries import (
+    MomentQuery,
     Query,
     answer,
     body_of,
     documented,
     gateway_without_query,
     principal_of,
-    settled,
+    viewed,
 )
 from services.api_gateway.intents import reservation_intents as intents
 from services.api_gateway.views.reservations import reservation_shown
@@ -18,18 +19,18 @@ from services.api_gateway.views.reservations import reservation_shown
 router = APIRouter(tags=["nodes"])
 
 
-@router.get("/v1/reservations", openapi_extra=documented(Query))
+@router.get("/v1/reservations", openapi_extra=documented(MomentQuery))
 async def list_reservations(request: Request) -> Response:
     """List reservations and maintenances that are not over, by their start."""
-    gateway, _ = await settled(request, Query)
-    now_ns = gateway.clock.wall_ns()
+    moment, _ = await viewed(request, MomentQuery)
+    now_ns = moment.now_ns()
     known = sorted(
-        gateway.cluster.reservations.values(), key=lambda each: (each.start_ns, each.name)
+        moment.cluster.reservations.values(), key=lambda each: (each.start_ns, each.name)
     )
     shown = [
         reservation_shown(each, principal_of(request)) for each in known if now_ns < each.end_ns
     ]
-    return answer({"reservations": shown, "next": None, "seq": gateway.cluster.seq})
+    return answer({"reservations": shown, "next": None, "seq": moment.seq})
 
 
 @router.put("/v1/reservations/{name}", openapi_extra=documented(Query, intents.FIELDS))

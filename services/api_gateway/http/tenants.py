@@ -5,20 +5,21 @@ from functools import partial
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from libs.common.state.cluster import Tenant
+from libs.common.state.cluster import Cluster, Tenant
 from services.api_gateway.access import roles
+from services.api_gateway.access.roles import Principal
 from services.api_gateway.http.queries import (
-    PageQuery,
+    MomentPage,
+    MomentQuery,
     Query,
     answer,
     answer_page,
     body_of,
     documented,
-    gateway_of,
     gateway_without_query,
     on_record,
     principal_of,
-    settled,
+    viewed,
 )
 from services.api_gateway.intents import identity_intents as intents
 from services.api_gateway.problems import Denied, Problem
@@ -27,33 +28,34 @@ from services.api_gateway.views.identity import tenant_shown
 router = APIRouter(tags=["tenants"])
 
 
-@router.get("/v1/tenants", openapi_extra=documented(PageQuery))
+@router.get("/v1/tenants", openapi_extra=documented(MomentPage))
 async def list_tenants(request: Request) -> Response:
     """List the tenants that the principal may see, by name."""
-    gateway, query = await settled(request, PageQuery)
-    names = sorted({intents.DEFAULT, *gateway.cluster.tenants})
+    moment, query = await viewed(request, MomentPage)
+    names = sorted({intents.DEFAULT, *moment.cluster.tenants})
     known = [
         tenant
-        for tenant in (intents.known_tenant(gateway.cluster, name) for name in names)
+        for tenant in (intents.known_tenant(moment.cluster, name) for name in names)
         if tenant is not None
     ]
     seen = [tenant for tenant in known if roles.sees(principal_of(request), tenant.tenant)]
-    shown = partial(tenant_shown, gateway.cluster)
+    shown = partial(tenant_shown, moment.cluster)
     return await answer_page(
         name="tenants",
         values=seen,
         query=query,
-        seq=gateway.cluster.seq,
+        seq=moment.seq,
         name_of=lambda tenant: tenant.tenant,
         show=shown,
     )
 
 
-@router.get("/v1/tenants/{name}", openapi_extra=documented(Query))
+@router.get("/v1/tenants/{name}", openapi_extra=documented(MomentQuery))
 async def show_tenant(request: Request, name: str) -> Response:
-    """Show one tenant with its present use."""
-    gateway, _ = await settled(request, Query)
-    return answer(tenant_shown(gateway.cluster, _tenant(request, name)))
+    """Show one tenant with its use."""
+    moment, _ = await viewed(request, MomentQuery)
+    tenant = _tenant(moment.cluster, principal_of(request), name)
+    return answer(tenant_shown(moment.cluster, tenant))
 
 
 @router.put("/v1/tenants/{name}", openapi_extra=documented(Query, intents.TENANT_FIELDS))
@@ -66,26 +68,22 @@ async def set_tenant(request: Request, name: str) -> Response:
         intents.tenant_setting(await body_of(request), name, principal_of(request).user),
         200 if known else 201,
     )
-    return answer(
-        tenant_shown(gateway.cluster, _tenant(request, name)), 201 if known is None else 200
-    )
+    tenant = _tenant(gateway.cluster, principal_of(request), name)
+    return answer(tenant_shown(gateway.cluster, tenant), 201 if known is None else 200)
 
 
 @router.delete("/v1/tenants/{name}", status_code=204, openapi_extra=documented(Query))
 async def remove_tenant(request: Request, name: str) -> Response:
     """Remove a tenant that has no keys, no deployed models and no jobs that have not ended."""
-    gateway = gateway_without_query(request)
-    await on_record(
-        request,
-        intents.tenant_removal(gateway.cluster, _tenant(request, name), principal_of(request).user),
-        204,
-    )
+    gateway, principal = gateway_without_query(request), principal_of(request)
+    tenant = _tenant(gateway.cluster, principal, name)
+    await on_record(request, intents.tenant_removal(gateway.cluster, tenant, principal.user), 204)
     return Response(status_code=204)
 
 
-def _tenant(request: Request, name: str) -> Tenant:
-    found = intents.known_tenant(gateway_of(request).cluster, name)
-    if found is None or not roles.sees(principal_of(request), name):
+def _tenant(cluster: Cluster, principal: Principal, name: str) -> Tenant:
+    found = intents.known_tenant(cluster, name)
+    if found is None or not roles.sees(principal, name):
         kind = Problem if found is None else Denied
         raise kind(
             404,

@@ -3,9 +3,11 @@
 from typing import TYPE_CHECKING
 
 from libs.common.messages.outstanding import ModelDemand
+from libs.common.state.cluster import Endpoint
 from services.api_gateway.openai.errors import gateway_stopping
 from services.api_gateway.openai.model_queue import ModelQueue
 from services.api_gateway.openai.open_requests import OpenRequests
+from services.api_gateway.serving.late_binding import LateBinding
 from services.api_gateway.views.models import PRIORITIES
 
 if TYPE_CHECKING:
@@ -34,6 +36,11 @@ class Queues:
 
     def get(self, name: str) -> ModelQueue | None:
         return self.queues.get(name)
+
+    def rules_of(self, name: str) -> LateBinding[Endpoint] | None:
+        """Return the rules of a model's queue; None before the first request."""
+        queue = self.queues.get(name)
+        return queue.rules if queue is not None else None
 
     def demand(self) -> dict[str, ModelDemand]:
         """Return the demand for each model that scales and has requests or recent ones."""

@@ -1,5 +1,6 @@
 """Tenants' secrets at rest: sealed with one derived key per tenant, under a key that only the
-gateways' host has. The keys of replicas are derived from it too, and stored nowhere.
+gateways' host has. The keys of replicas and of sessions are derived from it too, and stored
+nowhere.
 
 Without the vault's key file the contents of the bucket SECRETS cannot be read. `Vault.get` notices
 a value that was moved to another tenant or another name. Tests: tests/unit/test_vault.py. Reasons:
@@ -25,6 +26,7 @@ from libs.common.transport.kv import OutputStore
 KEY_BYTES: Final = 32
 # Keys of replicas are derived apart from the keys of tenants.
 REPLICAS: Final = b"muster-replica"
+SESSIONS: Final = b"muster-session"
 
 
 class _Sealed(msgspec.Struct, array_like=True):
@@ -43,6 +45,7 @@ class Vault:
     def __init__(self, key_file: str, store: OutputStore) -> None:
         self.key_file = key_file
         self.store = store
+        self._session_key = b""
 
     async def put(self, tenant: str, name: str, value: str) -> None:
         sealed = self._secret_box(tenant).encrypt(
@@ -78,6 +81,17 @@ class Vault:
         text = attempt_key(job_id, attempt).encode()
         return blake2b(text, key=self._key(), digest_size=KEY_BYTES, person=REPLICAS).hexdigest()
 
+    def session_key(self) -> bytes:
+        """Return the key that seals sessions, the same at every gateway with this key file.
+
+        Raises Refused if no key file is configured.
+        """
+        if not self._session_key:  # kept, because every request with a session needs it
+            self._session_key = blake2b(
+                key=self._key(), digest_size=KEY_BYTES, person=SESSIONS
+            ).digest()
+        return self._session_key
+
     def _secret_box(self, tenant: str) -> SecretBox:
         return SecretBox(blake2b(tenant.encode(), key=self._key(), digest_size=KEY_BYTES).digest())
 
@@ -88,8 +102,8 @@ class Vault:
         """
         if not self.key_file:
             raise Refused(
-                "this gateway has no key for secrets and replicas: set MUSTER_VAULT_KEY_FILE to a "
-                "key file"
+                "this gateway has no key for secrets, replicas and sessions: set "
+                "MUSTER_VAULT_KEY_FILE to a key file"
             )
         try:
             key = base64.b64decode(Path(self.key_file).read_bytes(), validate=False)

@@ -7,7 +7,7 @@ Pure. The gateway calls `touch` for each job that a commit changed. Jobs that th
 
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -17,6 +17,7 @@ from libs.common.state.cluster import Cluster, Job
 
 CANDIDATES_MAX: Final = 10
 SCAN_MAX: Final = 10_000
+FILL_SLICE: Final = 100
 # Sorts after every id that begins with a prefix.
 _AFTER: Final = "\x7f"
 
@@ -37,9 +38,9 @@ class Place(NamedTuple):
 
 
 class JobIndex:
-    """An index over one Cluster."""
+    """An index over one Cluster. If it is not made `whole` at once, `filled` must run first."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, whole: bool = True) -> None:
         self.cluster = cluster
         self.ids: list[JobId] = []
         self.by_name: dict[str, list[JobId]] = {}
@@ -49,11 +50,19 @@ class JobIndex:
         self.counts: Counter[str] = Counter()
         self.ended: deque[JobId] = deque()
         self._added = 0
-        for job_id in cluster.jobs:
-            self._add(cluster.jobs[job_id], in_order=False)
+        if whole:
+            for _ in self.filled():
+                pass
+
+    def filled(self) -> Iterator[int]:
+        """Add all jobs of the cluster, and yield after each few, so that a caller can pause."""
+        for number, job in enumerate(self.cluster.jobs.values()):
+            self._add(job, in_order=False)
+            if number % FILL_SLICE == 0:
+                yield number
         self.ids.sort()
         self.places.sort()
-        self.ended.extend(cluster.ended)
+        self.ended.extend(self.cluster.ended)
 
     def touch(self, job_id: JobId) -> None:
         """Update the entry of a job that may have changed."""

@@ -92,6 +92,11 @@ class JobLookup:
             return [known.job_id]
         return self.index.beginning(ref, visible) if ref else []
 
+    async def left_state(self, ref: str, principal: Principal) -> bool:
+        """Return whether a job with this id had left the state before, and the archive knows it."""
+        seqs = await self.archived_job(ref, principal)
+        return bool(seqs) and seqs[0] <= self.cluster.seq
+
     async def archived_job(self, ref: str, principal: Principal) -> list[int]:
         """Return the commits of a job that left the live state, by its whole id.
 

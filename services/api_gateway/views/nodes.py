@@ -297,14 +297,14 @@ def gpu_state(cluster: Cluster, view: GpuView) -> str:
     return gpu_life.shown(_use(cluster, view), _health(view), view.reason, view.service)
 
 
-def scheduler_shown(pulse: Pulse) -> dict[str, object] | None:
-    """Show the scheduler's report about itself; None before the first one.
+def scheduler_shown(pulse: Pulse | None) -> dict[str, object] | None:
+    """Show the scheduler's report about itself; None before the first one, and for the past.
 
     The latency is measured over its last decisions that placed a job.
     """
-    vitals = pulse.vitals
-    if not pulse.at_ns:
+    if pulse is None or not pulse.at_ns:
         return None
+    vitals = pulse.vitals
     latency = (
         {"p50": vitals.decision_p50_us, "p99": vitals.decision_p99_us, "n": vitals.decisions}
         if vitals.decisions
@@ -318,7 +318,9 @@ def scheduler_shown(pulse: Pulse) -> dict[str, object] | None:
     }
 
 
-async def cluster_shown(cluster: Cluster, jobs: Counter[str], pulse: Pulse) -> dict[str, object]:
+async def cluster_shown(
+    cluster: Cluster, jobs: Counter[str], pulse: Pulse | None
+) -> dict[str, object]:
     """Show the cluster's counts, scheduler and timing."""
     shown, held = await _count_gpus(cluster)
     return {

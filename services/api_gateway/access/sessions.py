@@ -1,0 +1,130 @@
+"""Sessions: what a signed-in browser or command line sends instead of a key.
+
+Pure. A session is a token that no gateway stores: a sealed record, which every gateway with the
+same vault key can open (docs/decisions/0069-sessions-are-sealed-tokens.md). A session of an API key
+holds the hash of that key, and is valid only while the key is. A session of the identity provider
+holds a user and the group that admitted it, and is valid only while the mapping has that group.
+A one-time link is such a record too, of another purpose. Tests: tests/unit/test_sessions.py.
+"""
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from binascii import Error as NotBase64
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+from nacl.exceptions import CryptoError
+from nacl.secret import SecretBox
+
+PREFIX: Final = "mss_"
+COOKIE: Final = "muster_session"
+TOKEN_CHARS_MAX: Final = 1_024
+NONCE_BYTES: Final = SecretBox.NONCE_SIZE
+# Purposes of a record. One for another purpose is not accepted.
+SESSION: Final = "session"
+LINK: Final = "link"
+LINK_S: Final = 60
+# Links that one tenant may create at one gateway in a minute.
+LINKS_MAX: Final = 120
+NS: Final = 1_000_000_000
+
+
+class Session(msgspec.Struct, frozen=True, array_like=True):
+    """The content of a token. It holds either `digest`, or `group` and `user`.
+
+    `until_ns`: the end of this token. `limit_ns`: the latest end of sessions made from it; 0 for
+    none. `digest`: the hash of the API key. `group`, `user` and `subject` come from the identity
+    provider. `once`: the key of a link in the store of used ones.
+    """
+
+    purpose: str
+    until_ns: int
+    limit_ns: int = 0
+    digest: str = ""
+    group: str = ""
+    user: str = ""
+    subject: str = ""
+    once: str = ""
+
+
+class LinkBudget:
+    """The links that each tenant created in the present minute."""
+
+    def __init__(self) -> None:
+        self.minute = 0
+        self.made: dict[str, int] = {}
+
+    def take(self, tenant: str, now_ns: int) -> bool:
+        """Count one more link, or return False if the tenant has created LINKS_MAX."""
+        minute = now_ns // (60 * NS)
+        if minute != self.minute:
+            self.minute, self.made = minute, {}
+        made = self.made.get(tenant, 0)
+        if made >= LINKS_MAX:
+            return False
+        self.made[tenant] = made + 1
+        return True
+
+
+_decoder: Final = msgspec.msgpack.Decoder(Session)
+
+
+def sealed(session: Session, key: bytes, nonce: bytes) -> str:
+    """Return the token of a session. `nonce`: NONCE_BYTES random bytes."""
+    box = SecretBox(key).encrypt(msgspec.msgpack.encode(session), nonce)
+    return PREFIX + urlsafe_b64encode(bytes(box)).rstrip(b"=").decode()
+
+
+def opened(token: str, key: bytes, purpose: str) -> Session | None:
+    """Return the content of a token; None if no gateway with this key sealed it for `purpose`."""
+    if not token.startswith(PREFIX) or len(token) > TOKEN_CHARS_MAX:
+        return None
+    text = token[len(PREFIX) :]
+    try:
+        box = urlsafe_b64decode(text + "=" * (-len(text) % 4))
+        session = _decoder.decode(SecretBox(key).decrypt(box))
+    except (NotBase64, CryptoError, ValueError, msgspec.DecodeError):
+        return None
+    return session if session.purpose == purpose else None
+
+
+def begun(source: Session, purpose: str, now_ns: int, for_s: int, once: str = "") -> Session:
+    """Return a record made from `source`: valid for `for_s`, but not beyond the source's limit."""
+    until_ns = now_ns + for_s * NS
+    if source.limit_ns:
+        until_ns = min(until_ns, source.limit_ns)
+    limit_ns = source.limit_ns if purpose == LINK else until_ns
+    return replace(source, purpose=purpose, until_ns=until_ns, limit_ns=limit_ns, once=once)
+
+
+def cookie_of(cookies: str) -> str:
+    """Return the session's token in a Cookie header; empty without one, or if there are several.
+
+    A page of a neighbouring domain can add a second one, so none of several is trusted.
+    """
+    found = [
+        value
+        for name, _, value in (part.strip().partition("=") for part in cookies.split(";"))
+        if name == COOKIE
+    ]
+    return found[0] if len(found) == 1 else ""
+
+
+def set_cookie(name: str, value: str, path: str, max_age_s: int, secure: bool, strict: bool) -> str:
+    """Return a Set-Cookie header. An age of 0 removes the cookie."""
+    same_site = "Strict" if strict else "Lax"
+    text = f"{name}={value}; Path={path}; Max-Age={max_age_s}; HttpOnly; SameSite={same_site}"
+    return text + "; Secure" if secure else text
+
+
+def is_own_origin(origin: str, host: str, scheme: str) -> bool:
+    """Return whether a request's Origin is the host that the request was sent to.
+
+    A TLS proxy before the gateway may hide the scheme, so `http` here accepts both.
+    """
+    kind, separator, authority = origin.partition("://")
+    return (
+        bool(separator and host)
+        and authority.lower() == host.lower()
+        and (kind == "https" or (kind == "http" and scheme in ("http", "ws")))
+    )

@@ -1,0 +1,269 @@
+"""Reads of past moments: which commit a request means, and the state after it.
+
+A state is folded from the nearest one before it: a kept one, or a snapshot. A tenant's requests for
+the same commit share one fold. States and their bytes are kept within MUSTER_GATEWAY_PAST_BYTES for
+the requests that follow, such as further pages. Reasons: docs/decisions/0070-past-moments.md.
+Tests: tests/integration/test_past_moments.py.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable, Iterator
+from contextlib import aclosing
+from typing import Final, NamedTuple
+
+import msgspec
+
+from libs.common import fold, reading
+from libs.common.errors import Corrupt, Refused, Unavailable
+from libs.common.process.clock import Clock
+from libs.common.state.cluster import Cluster
+from libs.common.transport import snapshot
+from libs.common.transport.log import Entry
+from libs.common.transport.snapshot_store import BASE_OBJECT, CLUSTER_OBJECT, SnapshotStore
+from services.api_gateway.moments import times
+from services.api_gateway.moments.frozen import Part, Parts, frozen, size_of, split, thawed
+from services.api_gateway.moments.kept import Kept
+from services.api_gateway.moments.moment import Moment, time_of
+from services.api_gateway.moments.turns import RETRY_AFTER_S, Turns
+from services.api_gateway.problems import Problem
+from services.api_gateway.times import instant_ns, rfc3339
+from services.api_gateway.views.entries import Entries
+from services.api_gateway.views.history import History
+from services.api_gateway.views.index import JobIndex
+from services.api_gateway.views.job_lookup import JobLookup
+
+# States that are kept as objects. One takes about OBJECT_BYTES times its encoded size.
+MOMENTS_MAX: Final = 8
+FROZEN_MAX: Final = 256
+OBJECT_BYTES: Final = 6
+# On a long way a state is kept after so many commits.
+CHECKPOINT_EVERY: Final = 20_000
+# A kept state this near is used without a look at the snapshots.
+NEAR: Final = 10_000
+# The oldest moment changes with each trim of the log.
+OLDEST_FOR_NS: Final = 10_000_000_000
+
+
+class Place(NamedTuple):
+    """A commit and its time; 0 if the time is not known."""
+
+    seq: int
+    at_ns: int
+
+
+class Moments:
+    """The past moments of one gateway. `present` is its state now."""
+
+    def __init__(
+        self, entries: Entries, store: SnapshotStore, clock: Clock, bytes_max: int, wait_s: float
+    ) -> None:
+        self.entries = entries
+        self.store = store
+        self.clock = clock
+        self.wait_s = wait_s
+        self.present: Moment | None = None
+        self.turns = Turns()
+        self.moments: Kept[Moment] = Kept(MOMENTS_MAX, bytes_max * 3 // 4)
+        self.frozen: Kept[Parts] = Kept(FROZEN_MAX, bytes_max // 4)
+        self._folds: dict[tuple[str, int], _Fold] = {}
+        self._oldest = 0
+        self._oldest_until_ns = 0
+
+    async def at(self, text: str, tenant: str) -> Moment:
+        """Return the state at a sequence, or at a time.
+
+        Raises Refused if the text is neither, Problem 410 for a moment before the oldest one, 429
+        or 503 if it takes too long, and Unavailable.
+        """
+        seq = await self.seq_of(text)
+        kept = self.moments.get(seq)
+        if kept is not None:
+            return kept
+        running = self._folds.get((tenant, seq))
+        if running is None:
+            running = self._folds[(tenant, seq)] = _Fold(seq)
+            running.task = asyncio.create_task(self._run(running, tenant), name=f"moment {seq}")
+            # Its error is known even if no request waits for it any more.
+            running.task.add_done_callback(lambda task: task.cancelled() or task.exception())
+        assert running.task is not None
+        done, _ = await asyncio.wait({running.task}, timeout=self.wait_s)
+        if not done:
+            text = (
+                f"the state at commit {seq} is not ready after {self.wait_s:.0f} s: it is folded "
+                f"up to commit {running.reached}, and goes on: ask again in a moment"
+            )
+            raise Problem(503, text, retry_after_s=RETRY_AFTER_S)
+        return running.task.result()
+
+    async def seq_of(self, text: str) -> int:
+        """Return the commit that `text` means: a sequence, or the last one before a time."""
+        last, oldest = self._present().seq, await self.oldest()
+        if text.isascii() and text.isdigit():
+            seq = int(text[:20])
+            if seq > last:
+                raise Refused(
+                    f"at: {seq} is beyond the last commit of this log, {last}: give a commit up "
+                    "to it, or a time"
+                )
+        else:
+            at_ns = instant_ns(text, "at", self.clock.wall_ns())
+            seq = await times.seq_at(self.entries, oldest, last, at_ns)
+            if seq <= oldest and at_ns < (await self._first(oldest, last)).at_ns:
+                seq = 0
+        if seq < oldest:
+            raise await self._too_old(text, oldest, last)
+        return seq
+
+    async def oldest(self) -> int:
+        """Return the first commit whose state can be read: that of the trimmer's snapshot."""
+        now_ns = self.clock.boot_ns()
+        if now_ns >= self._oldest_until_ns:
+            base = await self.store.get(BASE_OBJECT)
+            self._oldest = max(1, snapshot.seq_of(base)) if base else 1
+            self._oldest_until_ns = now_ns + OLDEST_FOR_NS
+        return self._oldest
+
+    async def bounds(self) -> tuple[Place, Place]:
+        """Return the oldest and the present moment. Raises Unavailable."""
+        cluster, oldest = self._present().cluster, await self.oldest()
+        if not cluster.seq:
+            return Place(0, 0), Place(0, 0)
+        last = Place(cluster.seq, time_of(cluster))
+        return await self._first(oldest, last.seq), last
+
+    async def place(self, seq: int) -> Place:
+        """Return a commit with its time."""
+        oldest = await self.oldest()
+        if seq <= oldest:
+            return await self._first(oldest, self._present().seq)
+        found = await times.dated(self.entries, oldest, seq)
+        return Place(seq, found.at_ns if found is not None else 0)
+
+    async def _first(self, oldest: int, last: int) -> Place:
+        """Return the oldest commit, with the time of the first one of the control plane there."""
+        async with aclosing(
+            self.entries.scan(oldest if oldest > 1 else 0, min(last, oldest + times.WINDOW_MAX))
+        ) as slices:
+            async for piece in slices:
+                for entry in piece:
+                    found = times.dated_entry(entry)
+                    if found is not None:
+                        return Place(oldest, found.at_ns)
+        return Place(oldest, 0)
+
+    async def _too_old(self, text: str, oldest: int, last: int) -> Problem:
+        first = await self._first(oldest, last)
+        detail = (
+            f"at: {text[:64]} is before the oldest moment of this cluster, commit {first.seq} "
+            f"({rfc3339(first.at_ns) or 'time not known'}), because the log before it was trimmed "
+            "or there is none: ask for a later moment, or read older facts with `muster log`"
+        )
+        return Problem(410, detail, oldest={"seq": first.seq, "at": rfc3339(first.at_ns)})
+
+    def _present(self) -> Moment:
+        assert self.present is not None  # set with the gateway's state
+        return self.present
+
+    async def _run(self, running: "_Fold", tenant: str) -> Moment:
+        try:
+            async with self.turns.take(tenant):
+                kept = self.moments.get(running.seq)
+                return kept if kept is not None else await self._folded(running, tenant)
+        except Corrupt as error:
+            raise Unavailable(f"the state at commit {running.seq}: {error}") from error
+        finally:
+            del self._folds[(tenant, running.seq)]
+
+    async def _folded(self, running: "_Fold", tenant: str) -> Moment:
+        """Fold to the commit, and keep the state. Raises Unavailable or Corrupt."""
+        cluster = await self._begin(running.seq)
+        async with aclosing(self._read(cluster.seq, running.seq)) as slices:
+            async for piece in slices:
+                await self.turns.steps(_applied(cluster, piece))
+                running.reached = cluster.seq
+                if cluster.seq >= self.frozen.nearest(cluster.seq) + CHECKPOINT_EVERY:
+                    await self._freeze(cluster, tenant)
+        if cluster.seq != running.seq:
+            raise Unavailable(f"commit {cluster.seq + 1} could not be read: try again")
+        size = await self._freeze(cluster, tenant)
+        index = JobIndex(cluster, whole=False)
+        await self.turns.steps(index.filled())
+        entries, at_ns = self.entries, time_of(cluster)
+        lookup = JobLookup(
+            cluster, index=index, history=History(), entries=entries, bus=entries.bus
+        )
+        moment = Moment(cluster, index, lookup, lambda: at_ns)
+        self.moments.put(cluster.seq, moment, size * OBJECT_BYTES, tenant)
+        return moment
+
+    async def _read(self, after: int, upto: int) -> AsyncGenerator[list[Entry], None]:
+        if after < upto:
+            async with aclosing(self.entries.scan(after, upto)) as slices:
+                async for piece in slices:
+                    yield piece
+
+    async def _freeze(self, cluster: Cluster, tenant: str) -> int:
+        """Keep the state as bytes, and return their number."""
+        parts: Parts = []
+        await self.turns.steps(_collected(parts, frozen(cluster)))
+        size = size_of(parts)
+        self.frozen.put(cluster.seq, parts, size, tenant)
+        return size
+
+    async def _begin(self, seq: int) -> Cluster:
+        """Return the nearest state that is not beyond `seq`; the empty one if there is none."""
+        near = self.frozen.nearest(seq)
+        parts = self.frozen.get(near) or []
+        if not near or seq - near > NEAR:
+            found = await self._snapshot(near, seq)
+            parts = found if found is not None else parts
+        try:
+            cluster = await self.turns.steps(thawed(parts))
+        except msgspec.DecodeError as error:
+            raise Corrupt(f"a snapshot cannot be read ({error})") from error
+        assert cluster is not None  # it yields at least once
+        return cluster
+
+    async def _snapshot(self, after: int, upto: int) -> Parts | None:
+        """Return the newest snapshot of these sequences; None if there is none or it is damaged."""
+        found = [(snapshot.seq_of(data), data) for data in await self._snapshots()]
+        for seq, data in sorted(found, reverse=True):
+            if not after < seq <= upto:
+                continue
+            try:
+                state = await asyncio.to_thread(snapshot.state_of, data)
+                parts: Parts = []
+                if state is not None:
+                    await self.turns.steps(_collected(parts, split(state)))
+                    return parts
+            except (Corrupt, msgspec.DecodeError):
+                continue
+        return None
+
+    async def _snapshots(self) -> list[bytes]:
+        names = (CLUSTER_OBJECT, BASE_OBJECT)
+        return [data for name in names if (data := await self.store.get(name))]
+
+
+class _Fold:
+    """One fold under way. `reached` is the commit up to which it has come."""
+
+    def __init__(self, seq: int) -> None:
+        self.seq = seq
+        self.reached = 0
+        self.task: asyncio.Task[Moment] | None = None
+
+
+def _applied(cluster: Cluster, entries: Iterable[Entry]) -> Iterator[int]:
+    """Fold the entries; yield after each."""
+    for entry in entries:
+        commit = reading.read(cluster.writers, entry.subject, entry.data)
+        fold.apply_entry(cluster, entry.seq, entry.subject, commit)
+        yield entry.seq
+
+
+def _collected(parts: Parts, source: Iterator[Part]) -> Iterator[int]:
+    """Put the parts into the list; yield after each."""
+    for part in source:
+        parts.append(part)
+        yield len(parts)
