@@ -72,6 +72,7 @@ def model(name: str, *flags: str) -> tuple[str, ...]:
     return ("deploy", name, "-g", "0", "--cpus", "1", *flags, *SLEEP)
 
 
+SET_A2: Final = ("secret", "set", "A2", "--from-file", "value")
 CASES: Final[dict[str, tuple[Case, ...]]] = {
     "run": (case("run -g 1 -- echo here", "here"), case("run -g 1 -- false", "", 1)),
     "submit": (
@@ -284,9 +285,7 @@ CASES: Final[dict[str, tuple[Case, ...]]] = {
     "key rotate": (case("key rotate nosuchkey", "nosuchkey", 1),),
     "secret set": (case("secret set A1 --from-file value", "version 1"),),
     "secret list": (case("secret list", "SECRET"),),
-    "secret rm": (
-        case("secret rm A2", "removed", before=(("secret", "set", "A2", "--from-file", "value"),)),
-    ),
+    "secret rm": (case("secret rm A2", "removed", before=(SET_A2,)),),
     "up": (case("up --state {state}", "is in use by a running cluster", 2),),
     "down": (case("down --state nowhere"),),
     "clean": (case("clean --state nowhere -y"),),

@@ -55,27 +55,18 @@ def decode(data: bytes) -> Cluster | None:
     Raises Corrupt if the bytes are damaged.
     """
     try:
-        state = state_of(data)
-        return None if state is None else msgspec.msgpack.decode(state, type=Cluster)
+        head = _decoder.decode(data)
+        if head.version != SNAPSHOT_VERSION:
+            return None
+        if hashlib.sha256(bytes(head.state)).digest() != head.digest:
+            raise Corrupt(
+                "the snapshot does not match its own digest: delete it, the log is folded instead"
+            )
+        return msgspec.msgpack.decode(head.state, type=Cluster)
     except msgspec.DecodeError as error:
         raise Corrupt(
             f"the snapshot cannot be read ({error}): delete it, the log is folded instead"
         ) from error
-
-
-def state_of(data: bytes) -> msgspec.Raw | None:
-    """Return the encoded state; None if another version wrote it.
-
-    Raises Corrupt if it does not match its digest, and msgspec.DecodeError.
-    """
-    head = _decoder.decode(data)
-    if head.version != SNAPSHOT_VERSION:
-        return None
-    if hashlib.sha256(bytes(head.state)).digest() != head.digest:
-        raise Corrupt(
-            "the snapshot does not match its own digest: delete it, the log is folded instead"
-        )
-    return head.state
 
 
 def seq_of(data: bytes) -> int:

@@ -5,16 +5,21 @@ requests would wait. So a state is frozen and thawed part by part, and the calle
 them. Tests: tests/unit/test_frozen_states.py.
 """
 
+import hashlib
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import Any, Final, NamedTuple, get_args, get_origin
+from typing import Any, Final, NamedTuple, get_origin
 
+import msgpack  # type: ignore[import-untyped]
 import msgspec
 
 from libs.common.state.cluster import Cluster
+from libs.common.transport.snapshot import SNAPSHOT_VERSION
 
 # Entries of one table in one part.
 PART_ENTRIES: Final = 50
+# A snapshot's head, with a name of the cluster, is shorter.
+HEAD_BYTES: Final = 4_096
 
 
 class Part(NamedTuple):
@@ -30,13 +35,9 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 _decoders: Final = {
     field.name: msgspec.msgpack.Decoder(field.type) for field in msgspec.structs.fields(Cluster)
 }
-_fields: Final = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])
-# The tables, each with a decoder that leaves its entries as bytes.
-_tables: Final[dict[str, msgspec.msgpack.Decoder[dict[Any, msgspec.Raw]]]] = {
-    field.name: msgspec.msgpack.Decoder(dict[get_args(field.type)[0], msgspec.Raw])  # type: ignore[misc]
-    for field in msgspec.structs.fields(Cluster)
-    if get_origin(field.type) is dict
-}
+_tables: Final = frozenset(
+    field.name for field in msgspec.structs.fields(Cluster) if get_origin(field.type) is dict
+)
 
 
 def frozen(cluster: Cluster) -> Iterator[Part]:
@@ -49,16 +50,67 @@ def frozen(cluster: Cluster) -> Iterator[Part]:
             yield Part(name, _encode(value))
 
 
-def split(state: msgspec.Raw) -> Iterator[Part]:
+class Head(NamedTuple):
+    """The head of a snapshot, and its state, which is not read yet."""
+
+    seq: int
+    digest: bytes
+    state: memoryview
+
+
+def head_of(data: bytes) -> Head | None:
+    """Return the head of a snapshot; None if it is damaged or of another version."""
+    reader = msgpack.Unpacker()
+    reader.feed(data[:HEAD_BYTES])
+    try:
+        reader.read_array_header()
+        version, _, seq, digest = (reader.unpack() for _ in range(4))
+    except (ValueError, msgpack.UnpackException):
+        return None
+    if version != SNAPSHOT_VERSION:
+        return None
+    return Head(seq, digest, memoryview(data)[reader.tell() :])
+
+
+def is_whole(head: Head) -> bool:
+    """Return whether the state matches its digest. It lets other threads run meanwhile."""
+    return hashlib.sha256(head.state).digest() == head.digest
+
+
+def split(state: bytes | memoryview) -> Iterator[Part]:
     """Yield the parts of an encoded state without decoding its entries.
 
     Raises msgspec.DecodeError.
     """
-    for name, value in _fields.decode(state).items():
-        if name in _tables:
-            yield from _pieces(name, _tables[name].decode(value))
-        else:
-            yield Part(name, bytes(value))
+    reader = msgpack.Unpacker(max_buffer_size=len(state) + 1)
+    try:
+        reader.feed(state)
+        for _ in range(reader.read_map_header()):
+            name = reader.unpack()
+            if name in _tables:
+                yield from _split_table(reader, state, name)
+            else:
+                begin = reader.tell()
+                reader.skip()
+                yield Part(name, bytes(state[begin : reader.tell()]))
+    except (ValueError, msgpack.UnpackException) as error:
+        raise msgspec.DecodeError(f"the state is damaged ({error!r})") from error
+
+
+def _split_table(reader: msgpack.Unpacker, state: bytes | memoryview, name: str) -> Iterator[Part]:
+    left = reader.read_map_header()
+    while left:
+        count = min(left, PART_ENTRIES)
+        begin = reader.tell()
+        for _ in range(2 * count):  # keys and values
+            reader.skip()
+        yield Part(name, _map_header(count) + bytes(state[begin : reader.tell()]))
+        left -= count
+
+
+def _map_header(count: int) -> bytes:
+    """Return the beginning of a map in MessagePack."""
+    return bytes([0x80 | count]) if count < 16 else b"\xde" + count.to_bytes(2, "big")
 
 
 def thawed(parts: Iterable[Part]) -> Iterator[Cluster]:

@@ -33,13 +33,14 @@ class Kept(Generic[T]):
         self._held[seq] = held
         return held.value
 
-    def put(self, seq: int, value: T, size: int, tenant: str) -> None:
-        """Keep a value for this tenant, and drop others until all bounds hold."""
-        self._drop(seq)
+    def put(self, seq: int, value: T, size: int, tenant: str) -> list[T]:
+        """Keep a value for this tenant; drop others until all bounds hold, and return them."""
+        dropped = self._drop(seq)
         self._held[seq] = _Held(value, size, tenant)
         self.bytes += size
         while len(self._held) > 1 and (len(self._held) > self.most or self.bytes > self.bytes_max):
-            self._drop(self._oldest(seq))
+            dropped += self._drop(self._oldest(seq))
+        return dropped
 
     def nearest(self, seq: int) -> int:
         """Return the greatest kept sequence that is not beyond `seq`; 0 if there is none."""
@@ -54,7 +55,9 @@ class Kept(Generic[T]):
         others = [seq for seq in self._held if seq != newest]
         return max(others, key=lambda seq: counts[self._held[seq].tenant])
 
-    def _drop(self, seq: int) -> None:
+    def _drop(self, seq: int) -> list[T]:
         held = self._held.pop(seq, None)
-        if held is not None:
-            self.bytes -= held.size
+        if held is None:
+            return []
+        self.bytes -= held.size
+        return [held.value]

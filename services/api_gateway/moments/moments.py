@@ -7,8 +7,9 @@ Tests: tests/integration/test_past_moments.py.
 """
 
 import asyncio
+import weakref
 from collections.abc import AsyncGenerator, Iterable, Iterator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Final, NamedTuple
 
 import msgspec
@@ -17,11 +18,19 @@ from libs.common import fold, reading
 from libs.common.errors import Corrupt, Refused, Unavailable
 from libs.common.process.clock import Clock
 from libs.common.state.cluster import Cluster
-from libs.common.transport import snapshot
 from libs.common.transport.log import Entry
 from libs.common.transport.snapshot_store import BASE_OBJECT, CLUSTER_OBJECT, SnapshotStore
-from services.api_gateway.moments import times
-from services.api_gateway.moments.frozen import Part, Parts, frozen, size_of, split, thawed
+from services.api_gateway.moments import memory, times
+from services.api_gateway.moments.frozen import (
+    Part,
+    Parts,
+    frozen,
+    head_of,
+    is_whole,
+    size_of,
+    split,
+    thawed,
+)
 from services.api_gateway.moments.kept import Kept
 from services.api_gateway.moments.moment import Moment, time_of
 from services.api_gateway.moments.turns import RETRY_AFTER_S, Turns
@@ -66,6 +75,8 @@ class Moments:
         self.moments: Kept[Moment] = Kept(MOMENTS_MAX, bytes_max * 3 // 4)
         self.frozen: Kept[Parts] = Kept(FROZEN_MAX, bytes_max // 4)
         self._folds: dict[tuple[str, int], _Fold] = {}
+        self.collector = memory.Collector()
+        self._freeing: set[asyncio.Task[None]] = set()
         self._oldest = 0
         self._oldest_until_ns = 0
 
@@ -119,7 +130,8 @@ class Moments:
         now_ns = self.clock.boot_ns()
         if now_ns >= self._oldest_until_ns:
             base = await self.store.get(BASE_OBJECT)
-            self._oldest = max(1, snapshot.seq_of(base)) if base else 1
+            head = head_of(base) if base else None
+            self._oldest = max(1, head.seq) if head is not None else 1
             self._oldest_until_ns = now_ns + OLDEST_FOR_NS
         return self._oldest
 
@@ -168,7 +180,10 @@ class Moments:
         try:
             async with self.turns.take(tenant):
                 kept = self.moments.get(running.seq)
-                return kept if kept is not None else await self._folded(running, tenant)
+                if kept is not None:
+                    return kept
+                with self.collector.deferred():
+                    return await self._folded(running, tenant)
         except Corrupt as error:
             raise Unavailable(f"the state at commit {running.seq}: {error}") from error
         finally:
@@ -193,8 +208,21 @@ class Moments:
             cluster, index=index, history=History(), entries=entries, bus=entries.bus
         )
         moment = Moment(cluster, index, lookup, lambda: at_ns)
-        self.moments.put(cluster.seq, moment, size * OBJECT_BYTES, tenant)
+        for dropped in self.moments.put(cluster.seq, moment, size * OBJECT_BYTES, tenant):
+            self._free(dropped)
         return moment
+
+    def _free(self, dropped: Moment) -> None:
+        """Free a state in the background, when no request reads it any more."""
+        task = asyncio.create_task(
+            self._freed(memory.pieces_of(dropped), weakref.ref(dropped)), name="freed moment"
+        )
+        self._freeing.add(task)
+        task.add_done_callback(self._freeing.discard)
+
+    async def _freed(self, pieces: list[object], moment: "weakref.ref[Moment]") -> None:
+        await memory.unread(moment)
+        await self.turns.steps(memory.freed(pieces))
 
     async def _read(self, after: int, upto: int) -> AsyncGenerator[list[Entry], None]:
         if after < upto:
@@ -226,18 +254,14 @@ class Moments:
 
     async def _snapshot(self, after: int, upto: int) -> Parts | None:
         """Return the newest snapshot of these sequences; None if there is none or it is damaged."""
-        found = [(snapshot.seq_of(data), data) for data in await self._snapshots()]
-        for seq, data in sorted(found, reverse=True):
-            if not after < seq <= upto:
+        heads = [head for data in await self._snapshots() if (head := head_of(data)) is not None]
+        for head in sorted(heads, key=lambda each: each.seq, reverse=True):
+            if not after < head.seq <= upto or not await asyncio.to_thread(is_whole, head):
                 continue
-            try:
-                state = await asyncio.to_thread(snapshot.state_of, data)
-                parts: Parts = []
-                if state is not None:
-                    await self.turns.steps(_collected(parts, split(state)))
-                    return parts
-            except (Corrupt, msgspec.DecodeError):
-                continue
+            parts: Parts = []
+            with suppress(msgspec.DecodeError):
+                await self.turns.steps(_collected(parts, split(head.state)))
+                return parts
         return None
 
     async def _snapshots(self) -> list[bytes]:
