@@ -76,6 +76,8 @@ PURE: Final = (
     "services/api_gateway/access/sessions.py",
     "services/api_gateway/moments/frozen.py",
     "services/api_gateway/moments/kept.py",
+    "services/api_gateway/sign_on/groups.py",
+    "services/api_gateway/sign_on/identity_token.py",
     "services/api_gateway/agents/node_budget.py",
     "services/api_gateway/agents/*_sources.py",
     "services/api_gateway/intents/adapter_intents.py",

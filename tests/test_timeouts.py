@@ -48,7 +48,8 @@ STAY: Final[dict[str, str]] = {
         membership_intents.VALID_MAX_S membership_intents.VALID_S requests.DEFAULT_GRACE_S
         requests.MAX_GRACE_S
         allocation_intents.EXPIRES_S
-        access.sessions.LINK_S once_nats.KEPT_S""",
+        access.sessions.LINK_S once_nats.KEPT_S sign_on.SIGN_ON_S identity_token.LEEWAY_S
+        http.sign_on.INTERVAL_S http.sign_on.INTERVAL_MAX_S""",
     (
         "a part of the lease's protocol: both ends count on it, and margins of MUSTER_LEASE_MS "
         "are made of it"
@@ -148,7 +149,7 @@ STAY: Final[dict[str, str]] = {
         attempts.BACK_OFF_NS decide.preflight.GIVEN_UP_WAIT_NS
         api_gateway.gateway.RETRY_AFTER_S
         moments.memory.LOOK_S moments.moments.OLDEST_FOR_NS moments.turns.RETRY_AFTER_S
-        moments.turns.SLICE_S""",
+        moments.turns.SLICE_S provider.KEPT_NS provider.KEYS_AGAIN_NS""",
     (
         "in a job's own process, which knows no settings: the default of MUSTER_DRIVER_CALL_S"
     ): "device.driver_library.CALL_S",

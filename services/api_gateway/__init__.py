@@ -1,6 +1,6 @@
 """The API gateway: serves REST and the OpenAI protocol under /v1, behind a bearer key.
 
-Owns: REST, API keys, the views that people and tools read
+Owns: REST, API keys, sessions, the views that people and tools read
 Reads: all facts (views)
 Writes: JobSubmitted, CancelRequested, TenantSet, KeyCreated, KeyRotated, KeyRevoked,
   KeyLimitsSet, AccessRecorded, SecretSet, SecretRemoved, NodeInvited, NodeJoined,

@@ -35,7 +35,6 @@ from services.api_gateway.access.allowance import Allowance
 from services.api_gateway.access.auth import Keys
 from services.api_gateway.access.claims import Claims
 from services.api_gateway.access.records import Recorder
-from services.api_gateway.access.sessions import LinkBudget
 from services.api_gateway.agents.admission import Admission
 from services.api_gateway.agents.agent_answers import AgentAnswers
 from services.api_gateway.agents.revoking import NodeWrites
@@ -52,6 +51,7 @@ from services.api_gateway.openai.upstream import Upstream
 from services.api_gateway.openai.usage import Usages
 from services.api_gateway.problems import Problem
 from services.api_gateway.secrets.vault import Vault
+from services.api_gateway.sign_on.sign_on import SignOn
 from services.api_gateway.telemetry import Telemetry
 from services.api_gateway.views import snapshots
 from services.api_gateway.views.entries import Entries
@@ -108,7 +108,6 @@ class Gateway:
         self.lag = 0
         self.fill = 0.0
         self.once: OnceStore = once or MemoryOnce()
-        self.link_budget = LinkBudget()
         self.receiving = 0
         self.followers = 0
         self.output_asks: dict[OutputKey, asyncio.Task[OutputChunk]] = {}
@@ -158,6 +157,8 @@ class Gateway:
         """Create what answers the agents' questions."""
         self.vault = Vault(self.settings.vault_key_file, secrets)
         self.keys.session_key = self.vault.session_key
+        self.sign_on = SignOn(self.settings, self.clock)
+        self.keys.of_group = self.sign_on.groups.principal
         self.uploads = uploads
         self.answers = AgentAnswers(lambda: self.cluster, self.bus, self.vault, uploads)
         self.node_writes = NodeWrites(self)
@@ -215,6 +216,7 @@ class Gateway:
             )
         finally:
             await self.upstream.close()
+            await self.sign_on.provider.close()
 
     async def replay(self) -> None:
         """Load the snapshot, fold the rest of the log, and attach the writer to its subject.
@@ -306,11 +308,12 @@ class Gateway:
             await asyncio.sleep(SURVEY_EVERY_S)
 
     def _refresh_keys(self) -> None:
-        """Read the key file if it changed. If it is malformed, the previous keys stay accepted."""
-        try:
-            self.keys.refresh()
-        except Refused as error:
-            logger.warning("the API key file was not reloaded, the previous keys stay: %s", error)
+        """Read the files of keys and groups if they changed. A malformed one changes nothing."""
+        for refresh in (self.keys.refresh, self.sign_on.groups.refresh):
+            try:
+                refresh()
+            except Refused as error:
+                logger.warning("the previous keys and groups stay accepted: %s", error)
 
     def start(self, call: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(call)

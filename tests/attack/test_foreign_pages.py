@@ -88,3 +88,11 @@ async def test_a_wrong_key_in_the_header_does_not_fall_back_to_the_cookie(
 ) -> None:
     wrong = {"authorization": "Bearer wrong"}
     assert (await browser.ask("GET", "/v1/jobs", headers=wrong)).status == 401
+
+
+async def test_the_page_of_the_description_has_no_origin_to_act_from(browser: Browser) -> None:
+    page = await browser.ask("GET", "/docs")
+    assert page.status == 200 and page.headers["content-security-policy"].startswith("sandbox")
+    assert "allow-same-origin" not in page.headers["content-security-policy"]
+    described = await browser.ask("GET", "/openapi.json")
+    assert described.headers["access-control-allow-origin"] == "*" and described.body["paths"]

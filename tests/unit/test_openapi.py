@@ -16,6 +16,8 @@ from services.audit.export.events import CloudEvent
 # What needs no key.
 OPEN = {("GET", path) for path in (*roles.PROBES, "/join/ca")} | {("POST", "/join")}
 OPEN |= {(method, "/v1/session") for method in ("GET", "POST", "DELETE")}
+OPEN |= {("GET", "/v1/session/oidc"), ("GET", "/v1/session/oidc/callback")}
+OPEN |= {("POST", "/v1/session/device"), ("POST", "/v1/session/device/token")}
 
 
 @pytest.fixture

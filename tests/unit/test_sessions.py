@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from services.api_gateway.access import sessions
 from services.api_gateway.access.sessions import (
     LINK,
-    LINKS_MAX,
+    NAMES_MAX,
     NS,
     SESSION,
-    LinkBudget,
+    MinuteBudget,
     Session,
     begun,
     cookie_of,
@@ -127,8 +127,15 @@ def test_only_the_host_itself_is_the_own_origin(
     assert is_own_origin(origin, host, scheme) is own
 
 
-def test_a_tenant_has_a_number_of_links_in_a_minute() -> None:
-    budget = LinkBudget()
-    assert [budget.take("a", 0) for _ in range(LINKS_MAX + 1)] == [True] * LINKS_MAX + [False]
+def test_a_name_has_a_number_of_uses_in_a_minute() -> None:
+    budget = MinuteBudget(3)
+    assert [budget.take("a", 0) for _ in range(4)] == [True] * 3 + [False]
     assert budget.take("b", 0)
     assert budget.take("a", 60 * NS)
+
+
+def test_the_names_of_a_minute_are_bounded() -> None:
+    budget = MinuteBudget(2)
+    assert all(budget.take(str(number), 0) for number in range(NAMES_MAX))
+    assert not budget.take("one more", 0)
+    assert budget.take("7", 0)

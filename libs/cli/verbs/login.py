@@ -2,6 +2,8 @@
 
 import json
 import sys
+import time
+from pathlib import Path
 
 import click
 
@@ -19,7 +21,15 @@ KEY_CHARS_MAX = 4_096
     is_flag=True,
     help=("Overwrite the profile, even if it holds a key for another cluster."),
 )
-def command(url: str, replace: bool) -> None:
+@click.option(
+    "--sso",
+    is_flag=True,
+    help=(
+        "Sign in at the cluster's identity provider, in a browser on any machine, instead of with "
+        "a key."
+    ),
+)
+def command(url: str, replace: bool, sso: bool) -> None:
     """Log in to a cluster: read a key, check it, and save it.
 
     The command reads the key from the terminal or from a pipe, never from an argument, which other
@@ -28,11 +38,10 @@ def command(url: str, replace: bool) -> None:
 
     \b
     muster login https://gpus.example.org
+    muster login https://gpus.example.org --sso
     cat key | muster login http://10.0.0.5:8080
     MUSTER_PROFILE=~/.config/muster/lab.json muster login https://lab.example.org
     """
-    from libs.embedded.identity import write_private
-
     address, path = url.rstrip("/"), profile_path()
     kept = kept_of(path)
     if kept is not None and not replace and (kept.state or kept.url != address):
@@ -46,18 +55,49 @@ def command(url: str, replace: bool) -> None:
             "commands to that cluster)"
         )
         raise Refused(f"{path} holds {whose}: keep it with {keep}, or overwrite it with --replace")
-    key = (
+    profile = Profile(url=address, key="", source="the command line", user="", state="")
+    key = _signed_on(profile) if sso else _given_key()
+    _save(profile._replace(key=key), path)
+
+
+def _given_key() -> str:
+    """Read a key from the terminal or from a pipe."""
+    text = (
         click.prompt("API key", hide_input=True)
         if sys.stdin.isatty()
         else sys.stdin.readline(KEY_CHARS_MAX)
     )
-    text = key.strip()
-    answer = ask(
-        Profile(url=address, key=text, source="the command line", user="", state=""),
-        "GET",
-        "/v1/whoami",
+    return str(text).strip()
+
+
+def _signed_on(profile: Profile) -> str:
+    """Let the user sign in at the identity provider, and return the token of the session.
+
+    Raises Refused if that does not happen in time.
+    """
+    begun = ask(profile, "POST", "/v1/session/device")
+    print(f"Open {begun['verification_uri']} and enter the code {begun['user_code']}")
+    if begun["verification_uri_complete"] != begun["verification_uri"]:
+        print(f"or open {begun['verification_uri_complete']}", flush=True)
+    until, pause_s = time.monotonic() + begun["expires_s"], begun["interval_s"]
+    body = {"device": begun["device"]}
+    while time.monotonic() < until:
+        time.sleep(pause_s)
+        answer = ask(profile, "POST", "/v1/session/device/token", body=body)
+        if answer["token"]:
+            return str(answer["token"])
+        pause_s = max(pause_s, answer["interval_s"])
+    raise Refused(
+        f"nobody entered the code {begun['user_code']} in time: run muster login {profile.url} "
+        "--sso again"
     )
-    write_private(
-        path, json.dumps({"gateway": address, "key": text, "user": answer["user"]}, indent=1)
-    )
+
+
+def _save(profile: Profile, path: Path) -> None:
+    """Check the key and save it."""
+    from libs.embedded.identity import write_private
+
+    answer = ask(profile, "GET", "/v1/whoami")
+    content = {"gateway": profile.url, "key": profile.key, "user": answer["user"]}
+    write_private(path, json.dumps(content, indent=1))
     print(f"{answer['user']} of tenant {answer['tenant']}, {answer['role']}; saved in {path}")

@@ -96,6 +96,30 @@ HELP: Final = {
         "Memory for states of the cluster at past moments, which the gateway keeps for further "
         "reads with `at`. The newest one is kept even if it is larger."
     ),
+    "gateway_url": (
+        "Address at which browsers reach the gateway, for example https://gpus.example.org. The "
+        "identity provider sends them back to it. Empty: the address that the browser used."
+    ),
+    "oidc_issuer": (
+        "Issuer of the OpenID Connect provider that users sign in at, for example "
+        "https://id.example.org/realms/lab. Empty: users sign in with API keys only."
+    ),
+    "oidc_client_id": "Name of this cluster as a client of the provider.",
+    "oidc_client_secret_file": (
+        "File with the client's secret. Empty: a public client, which has none."
+    ),
+    "oidc_scopes": "Scopes that a sign-on asks for, separated by spaces.",
+    "oidc_user_claim": (
+        "Claim of the identity token that holds the user's name. Use one that users cannot change."
+    ),
+    "oidc_groups_claim": (
+        "Claim that holds the user's groups. Dots lead into objects: realm_access.roles."
+    ),
+    "oidc_groups_file": (
+        "File with the rule for each group: a YAML list of {group, tenant, role}. The first rule "
+        "that fits a user counts; group * fits every user. It is read again when it changes."
+    ),
+    "oidc_answer_ms": "Time for the provider to answer a request of the gateway.",
     "gateway_tls_host": (
         "Address on which the gateway also listens with TLS: for clients, and for machines that "
         "join. Empty: no TLS listener."

@@ -55,6 +55,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     gateway_cors_origins: str = ""
     gateway_session_s: int = 43_200
     gateway_past_bytes: int = 512 << 20
+    gateway_url: str = ""
+    oidc_issuer: str = ""
+    oidc_client_id: str = ""
+    oidc_client_secret_file: str = ""
+    oidc_scopes: str = "openid profile email groups"
+    oidc_user_claim: str = "email"
+    oidc_groups_claim: str = "groups"
+    oidc_groups_file: str = ""
+    oidc_answer_ms: int = 5_000
     gateway_tls_host: str = ""
     gateway_tls_port: int = 8443
     gateway_cert_file: str = ""
@@ -228,7 +237,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 # The settings of each YAML file. Settings in no row belong in cluster.yaml.
 FILES: Final[dict[str, tuple[str, ...]]] = {
     "cluster": (),
-    "security": ("nkey_seed_file", "api_keys_file", "trimmer_seed_file", "trimmer_key_file"),
+    "security": (
+        "nkey_seed_file",
+        "api_keys_file",
+        "trimmer_seed_file",
+        "trimmer_key_file",
+        "oidc_client_secret_file",
+        "oidc_groups_file",
+    ),
     "monitoring": (
         "log_level",
         "alive_file",

@@ -59,12 +59,14 @@ def new_key(key_id: str) -> str:
 class Keys:
     """The accepted keys. With an empty path there is no key file.
 
-    `session_key` returns the key that seals sessions; it raises Refused if there is none.
+    `session_key` returns the key that seals sessions, or raises Refused if there is none.
+    `of_group` returns the principal of a session of the identity provider, or why there is none.
     """
 
-    def __init__(self, path: str, session_key: Callable[[], bytes] | None = None) -> None:
+    def __init__(self, path: str) -> None:
         self.path = path
-        self.session_key = session_key or _no_sessions
+        self.session_key: Callable[[], bytes] = _no_sessions
+        self.of_group: Callable[[Session, Cluster], Principal | str] = _no_groups
         self.stamp: tuple[int, int] = (0, 0)
         self.of_host: dict[str, Accepted] = {}
         self.of_fold: dict[str, Accepted] = {}
@@ -136,6 +138,8 @@ class Keys:
         """Return the principal that a session or link stands for, or why it is not accepted."""
         if session.until_ns and now_ns >= session.until_ns:
             return "the session has expired"
+        if not session.digest:
+            return self.of_group(session, cluster)
         accepted = self.of_host.get(session.digest) or self.of_fold.get(session.digest)
         if accepted is None or (accepted.until_ns and now_ns >= accepted.until_ns):
             return "the key of the session is not accepted any more"
@@ -171,6 +175,10 @@ def bearer(authorization: str) -> str:
 
 def _no_sessions() -> bytes:
     raise Refused("this gateway has no key for sessions: set MUSTER_VAULT_KEY_FILE")
+
+
+def _no_groups(session: Session, cluster: Cluster) -> Principal | str:
+    return f"this gateway knows no group {session.group}"
 
 
 def _host_principal(digest: str, name: str) -> Principal:

@@ -47,7 +47,13 @@ class Row(NamedTuple):
 # Routes that need no key.
 PROBES: Final = ("/livez", "/readyz", "/metrics")
 # Routes below /v1 that need no key: signing in.
-SIGN_ON: Final = ("/v1/session",)
+SIGN_ON: Final = (
+    "/v1/session",
+    "/v1/session/oidc",
+    "/v1/session/oidc/callback",
+    "/v1/session/device",
+    "/v1/session/device/token",
+)
 PUBLIC: Final = (*PROBES, "/join", "/join/ca", *SIGN_ON)
 ANY: Final = Row(ALL, ALL, ALL, ALL)
 READ: Final = Row(TENANT, TENANT, ALL, ALL)

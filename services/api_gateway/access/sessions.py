@@ -26,15 +26,19 @@ LINK: Final = "link"
 LINK_S: Final = 60
 # Links that one tenant may create at one gateway in a minute.
 LINKS_MAX: Final = 120
+# Sign-ons at the identity provider that may begin at one address in a minute.
+SIGN_ONS_MAX: Final = 60
+NAMES_MAX: Final = 10_000
 NS: Final = 1_000_000_000
 
 
 class Session(msgspec.Struct, frozen=True, array_like=True):
-    """The content of a token. It holds either `digest`, or `group` and `user`.
+    """The content of a token. A session holds either `digest`, or `group`, `user` and `subject`.
 
     `until_ns`: the end of this token. `limit_ns`: the latest end of sessions made from it; 0 for
     none. `digest`: the hash of the API key. `group`, `user` and `subject` come from the identity
-    provider. `once`: the key of a link in the store of used ones.
+    provider. `once`: the key of a link or sign-on in the store of used ones. `more`: what a sign-on
+    under way must know when it goes on.
     """
 
     purpose: str
@@ -45,24 +49,29 @@ class Session(msgspec.Struct, frozen=True, array_like=True):
     user: str = ""
     subject: str = ""
     once: str = ""
+    more: dict[str, str] = {}
 
 
-class LinkBudget:
-    """The links that each tenant created in the present minute."""
+class MinuteBudget:
+    """How often each name did something in the present minute: at most `most` times.
 
-    def __init__(self) -> None:
+    More than NAMES_MAX names in one minute are refused.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
         self.minute = 0
-        self.made: dict[str, int] = {}
+        self.used: dict[str, int] = {}
 
-    def take(self, tenant: str, now_ns: int) -> bool:
-        """Count one more link, or return False if the tenant has created LINKS_MAX."""
+    def take(self, name: str, now_ns: int) -> bool:
+        """Count one more time, or return False if the name has no more in this minute."""
         minute = now_ns // (60 * NS)
         if minute != self.minute:
-            self.minute, self.made = minute, {}
-        made = self.made.get(tenant, 0)
-        if made >= LINKS_MAX:
+            self.minute, self.used = minute, {}
+        used = self.used.get(name, 0)
+        if used >= self.most or (not used and len(self.used) >= NAMES_MAX):
             return False
-        self.made[tenant] = made + 1
+        self.used[name] = used + 1
         return True
 
 

@@ -264,6 +264,39 @@ class SessionLink(msgspec.Struct):
     expires_s: int
 
 
+class DeviceBegun(msgspec.Struct):
+    """A sign-on of a command line: the user opens `verification_uri` and enters `user_code`.
+
+    `verification_uri_complete` holds the code already. `device` is for the next request, which may
+    follow after `interval_s`.
+    """
+
+    device: str
+    user_code: str
+    verification_uri: str
+    verification_uri_complete: str
+    interval_s: int
+    expires_s: int
+
+
+class DeviceBody(msgspec.Struct):
+    """What the answer that began the sign-on held."""
+
+    device: str
+
+
+class DeviceSignedOn(msgspec.Struct):
+    """The token of a session, or an empty one while the user has not signed in yet.
+
+    `interval_s` is the least time until the next request then.
+    """
+
+    token: str
+    principal: Principal | None
+    expires_at: str | None
+    interval_s: int
+
+
 class MomentShown(msgspec.Struct):
     """A commit of the log and its time; null if the time is not known."""
 

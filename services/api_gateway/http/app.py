@@ -22,6 +22,7 @@ from services.api_gateway.http import (
     controls,
     copies,
     deployments,
+    description_page,
     events,
     fabric,
     files,
@@ -42,6 +43,7 @@ from services.api_gateway.http import (
     secrets,
     service_of_devices,
     sessions,
+    sign_on,
     streams,
     tenants,
     uploads,
@@ -89,6 +91,7 @@ ROUTERS = (
     audit.router,
     sessions.router,
     moments.router,
+    sign_on.router,
 )
 
 # Every route, from the table of answers; FastAPI's own pages take GET.
@@ -106,7 +109,7 @@ def create_routes(gateway: Gateway) -> FastAPI:
         title="Muster",
         version="1",
         description="A GPU cluster manager",
-        redoc_url=None,
+        openapi_url=None,
         dependencies=[Depends(_authorised)],
     )
     # A redirection would go to the client's Host header, behind a TLS proxy over plain HTTP, and
@@ -121,6 +124,7 @@ def create_routes(gateway: Gateway) -> FastAPI:
         )
     )
     app.openapi = described  # type: ignore[method-assign]
+    description_page.add(app)
     for router in ROUTERS:
         app.include_router(router)
     for kind, status in ((Problem, 0), (Refused, 422), (Unavailable, 503)):

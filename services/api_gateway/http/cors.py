@@ -1,8 +1,9 @@
 """Cross-origin requests of browsers (CORS): refused by browsers unless origins are set.
 
 Pure. With MUSTER_GATEWAY_CORS_ORIGINS the gateway tells browsers that pages of these origins may
-send requests and read the answers. A page still needs a key: the gateway has no cookies, so a
-foreign page cannot act as its visitor. Tests: tests/integration/test_gateway_cors.py.
+send requests and read the answers. A page still needs a key: foreign pages cannot use the session's
+cookie (`origins.py`), so they cannot act as their visitor. Tests:
+tests/integration/test_gateway_cors.py.
 """
 
 import re

@@ -27,7 +27,7 @@ from libs.common.model import (
 from libs.common.model_spec import ModelSpec
 from libs.common.state.ordering import POLICIES
 from services.api_gateway.access import idempotency, roles
-from services.api_gateway.http.answer_types import OpenAIError, Problem, SessionBody
+from services.api_gateway.http.answer_types import DeviceBody, OpenAIError, Problem, SessionBody
 from services.api_gateway.http.answers import ANSWERS, BATCH, EVENTS, JSON, LINES, Answer
 from services.api_gateway.http.queries import bounds_of
 from services.api_gateway.intents import (
@@ -220,6 +220,7 @@ BODIES: Final[
     ("POST", "/v1/nodes"): (InviteBody, (), ()),
     ("POST", "/v1/prune"): (PruneAsk, prune_intents.RANGES, ()),
     ("POST", "/v1/session"): (SessionBody, (), ()),
+    ("POST", "/v1/session/device/token"): (DeviceBody, (), ("device",)),
     ("POST", "/join"): (JoinBody, (), ("node_id", "secret", "public_key")),
 }
 RAW_BODIES: Final = (("PUT", "/v1/jobs/{ref}/stdin"), ("PUT", "/v1/uploads/{sha256}"))

@@ -90,7 +90,7 @@ async def create_link(request: Request) -> Response:
     """Create a link that signs a browser in once, as the user of this request's key."""
     gateway = gateway_without_query(request)
     now_ns, tenant = gateway.clock.wall_ns(), principal_of(request).tenant
-    if not gateway.link_budget.take(tenant, now_ns):
+    if not gateway.sign_on.links.take(tenant, now_ns):
         text = f"tenant {tenant} created {LINKS_MAX} links in this minute: wait for the next one"
         raise Problem(429, text, retry_after_s=60)
     credential = _credential(request)
@@ -119,8 +119,9 @@ def cookie(request: Request, token: str) -> str:
 
 def is_secure(request: Request) -> bool:
     """Return whether the browser reaches the gateway over TLS, perhaps through a proxy."""
-    origin: bytes = request.scope["header"].get(b"origin", b"")
-    return request.url.scheme == "https" or origin.startswith(b"https:")
+    origin = request.headers.get("origin", "")
+    addresses = (str(request.url), origin, gateway_of(request).settings.gateway_url)
+    return any(address.startswith("https:") for address in addresses)
 
 
 def _given(body: object) -> tuple[str, str]:
@@ -167,6 +168,6 @@ def _shown(gateway: Gateway, principal: Principal | None, session: Session | Non
     return SessionShown(
         signed_in=principal is not None,
         principal=principal,
-        oidc=False,
+        oidc=gateway.sign_on.provider.is_configured,
         expires_at=rfc3339(session.until_ns) if session is not None else None,
     )
