@@ -193,6 +193,7 @@ async def test_a_moment_that_cannot_be_read_is_refused_with_the_reason(
 ) -> None:
     async with gateway_world(tmp_path) as world:
         await world.writers.begin_term()
+        await world.writers.register("n1")  # whose clock does not count
         await world.submit()
         for path in ("/v1/jobs", "/v1/cluster", "/v1/moments"):
             problem = await world.ask("GET", f"{path}?at={at}", status)

@@ -79,6 +79,7 @@ class Moments:
         self._freeing: set[asyncio.Task[None]] = set()
         self._oldest = 0
         self._oldest_until_ns = 0
+        self._first_place = Place(0, 0)
 
     async def at(self, text: str, tenant: str) -> Moment:
         """Return the state at a sequence, or at a time.
@@ -118,9 +119,8 @@ class Moments:
                 )
         else:
             at_ns = instant_ns(text, "at", self.clock.wall_ns())
-            seq = await times.seq_at(self.entries, oldest, last, at_ns)
-            if seq <= oldest and at_ns < (await self._first(oldest, last)).at_ns:
-                seq = 0
+            is_early = at_ns < (await self._first(oldest, last)).at_ns
+            seq = 0 if is_early else await times.seq_at(self.entries, oldest, last, at_ns)
         if seq < oldest:
             raise await self._too_old(text, oldest, last)
         return seq
@@ -153,6 +153,11 @@ class Moments:
 
     async def _first(self, oldest: int, last: int) -> Place:
         """Return the oldest commit, with the time of the first one of the control plane there."""
+        if self._first_place.seq != oldest or not self._first_place.at_ns:
+            self._first_place = await self._dated_first(oldest, last)
+        return self._first_place
+
+    async def _dated_first(self, oldest: int, last: int) -> Place:
         async with aclosing(
             self.entries.scan(oldest if oldest > 1 else 0, min(last, oldest + times.WINDOW_MAX))
         ) as slices:
