@@ -105,6 +105,7 @@ PURE: Final = (
     "services/api_gateway/intents/pulled_fields.py",
     "services/api_gateway/access/room.py",
     "services/api_gateway/access/open_share.py",
+    "services/api_gateway/views/fleet.py",
     "services/api_gateway/serving/*.py",
     "services/audit/chain/alignment.py",
     "services/audit/chain/gaps.py",

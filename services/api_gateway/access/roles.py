@@ -133,6 +133,7 @@ ROUTES: Final[dict[tuple[str, str], Row]] = {
     ("POST", "/v1/nodes/{node_id}/dead"): OPERATE,
     ("POST", "/v1/prune"): OPERATE,
     ("PUT", "/v1/nodes/{node_id}/service"): OPERATE,
+    ("GET", "/v1/fleet"): ANY,
     ("GET", "/v1/gpus"): ANY,
     ("GET", "/v1/gpus/{uuid}"): ANY,
     ("PUT", "/v1/gpus/{uuid}/service"): OPERATE,

@@ -46,6 +46,7 @@ from services.api_gateway.intents.secret_intents import SecretShown
 from services.api_gateway.views.adapters import AdapterList, AdapterShown
 from services.api_gateway.views.allocations import AllocationShown, HoldShown
 from services.api_gateway.views.fabric import FabricShown, TestShown
+from services.api_gateway.views.fleet import FleetNodeShown
 from services.api_gateway.views.identity import KeyShown, TenantShown
 from services.api_gateway.views.jobs import JobShown
 from services.api_gateway.views.kept import KeptList, KeptShown
@@ -164,6 +165,7 @@ ANSWERS: Final[dict[tuple[str, str], Answer]] = {
     ("POST", "/v1/nodes/{node_id}/dead"): Answer((202,), NodeShown),
     ("POST", "/v1/prune"): Answer(kind=PruneAnswer),
     ("PUT", "/v1/nodes/{node_id}/service"): Answer(kind=NodeFull),
+    ("GET", "/v1/fleet"): _list("nodes", FleetNodeShown),
     ("GET", "/v1/gpus"): _list("gpus", GpuFull),
     ("GET", "/v1/gpus/{uuid}"): Answer(kind=GpuFull),
     ("PUT", "/v1/gpus/{uuid}/service"): Answer(kind=GpuFull),

@@ -272,7 +272,10 @@ def answer(value: object, status: int = 200, headers: dict[str, str] | None = No
 
 
 async def answer_list(
-    name: str, values: Iterable[msgspec.Struct], more: dict[str, object]
+    name: str,
+    values: Iterable[msgspec.Struct],
+    more: dict[str, object],
+    slice_rows: int = LIST_SLICE,
 ) -> Response:
     """Answer with a list under its name and the members `more`.
 
@@ -280,7 +283,7 @@ async def answer_list(
     """
     pieces = []
     rows = iter(values)
-    while part := list(islice(rows, LIST_SLICE)):
+    while part := list(islice(rows, slice_rows)):
         pieces.append(_encode(part)[1:-1])
         await asyncio.sleep(0)
     body = b'{"%s":[%s],%s' % (name.encode(), b",".join(pieces), _encode(more)[1:])
@@ -295,10 +298,11 @@ async def answer_page(
     name_of: Callable[[T], str],
     show: Callable[[T], msgspec.Struct],
     wanted: Callable[[T], bool] = lambda _: True,
+    slice_rows: int = LIST_SLICE,
 ) -> Response:
     """Answer with the requested page, as of `seq`. Raises Refused if the row `after` is gone."""
     page, following = page_of(values, name_of, query, wanted)
-    return await answer_list(name, map(show, page), {"next": following, "seq": seq})
+    return await answer_list(name, map(show, page), {"next": following, "seq": seq}, slice_rows)
 
 
 def documented(kind: type[Query] | None = None, body: tuple[str, ...] = ()) -> dict[str, Any]:

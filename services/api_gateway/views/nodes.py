@@ -176,7 +176,7 @@ def gpu_shown(cluster: Cluster, view: GpuView) -> GpuFull:
         memory_available=gpu.memory_bytes * (WHOLE_GPU - view.held) // WHOLE_GPU,
         state=gpu_state(cluster, view),
         use=_use(cluster, view),
-        health=_health(view),
+        health=gpu_health(view),
         reason=view.reason,
         detail=view.detail,
         verdict=view.verdict,
@@ -294,7 +294,7 @@ def _sees_job(principal: Principal, cluster: Cluster, job_id: str) -> bool:
 
 def gpu_state(cluster: Cluster, view: GpuView) -> str:
     """Return the state of a GPU as one word for people."""
-    return gpu_life.shown(_use(cluster, view), _health(view), view.reason, view.service)
+    return gpu_life.shown(_use(cluster, view), gpu_health(view), view.reason, view.service)
 
 
 def scheduler_shown(pulse: Pulse | None) -> dict[str, object] | None:
@@ -356,7 +356,8 @@ async def _count_gpus(cluster: Cluster) -> tuple[Counter[str], int]:
     return shown, held
 
 
-def _health(view: GpuView) -> str:
+def gpu_health(view: GpuView) -> str:
+    """Return the health of a GPU; a device that its node does not show is offline."""
     return view.health if view.present else gpu_life.OFFLINE
 
 
