@@ -33,6 +33,8 @@ LISTS = (
     "/v1/jobs",
     "/v1/nodes",
     "/v1/gpus",
+    "/v1/fleet",
+    "/v1/fleet?limit=1",
     "/v1/gpus?state=in_use",
     "/v1/deployments",
     "/v1/deployments/chat",

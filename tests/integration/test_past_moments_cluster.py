@@ -15,7 +15,10 @@ import pytest_asyncio
 
 from tests.chaos.cluster import Chaos, running
 
-PATHS = ("/v1/jobs?all=1", "/v1/nodes", "/v1/gpus", "/v1/queues", "/v1/tenants", "/v1/cluster")
+PATHS = (
+    *("/v1/jobs?all=1", "/v1/nodes", "/v1/gpus", "/v1/fleet"),
+    *("/v1/queues", "/v1/tenants", "/v1/cluster"),
+)
 RECORDED_S = 8.0
 RECORDS_MIN = 20
 # Fields of the present that the log does not hold.

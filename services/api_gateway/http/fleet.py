@@ -6,11 +6,11 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from services.api_gateway.http.queries import (
-    PageQuery,
+    MomentPage,
     answer_page,
     documented,
     principal_of,
-    settled,
+    viewed,
 )
 from services.api_gateway.views.fleet import fleet_row, is_on_map
 
@@ -20,18 +20,18 @@ SLICE_NODES: Final = 20
 router = APIRouter(tags=["nodes"])
 
 
-@router.get("/v1/fleet", openapi_extra=documented(PageQuery))
+@router.get("/v1/fleet", openapi_extra=documented(MomentPage))
 async def list_fleet(request: Request) -> Response:
     """List nodes with their devices and holders, in a compact form. Other tenants' jobs appear as
     their share only.
     """
-    gateway, query = await settled(request, PageQuery)
-    cluster, principal = gateway.cluster, principal_of(request)
+    moment, query = await viewed(request, MomentPage)
+    cluster, principal = moment.cluster, principal_of(request)
     return await answer_page(
         name="nodes",
         values=list(cluster.nodes.values()),
         query=query,
-        seq=cluster.seq,
+        seq=moment.seq,
         name_of=lambda node: node.node_id,
         show=lambda node: fleet_row(principal, cluster, node),
         wanted=is_on_map,
