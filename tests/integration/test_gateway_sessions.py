@@ -79,6 +79,15 @@ async def test_over_tls_or_behind_a_tls_proxy_the_cookie_is_secure(browser: Brow
     assert answer.headers["set-cookie"].endswith("; Secure")
 
 
+async def test_without_tls_the_cookie_is_not_secure_whatever_the_set_address(
+    tmp_path: Path,
+) -> None:
+    """A browser would not store it otherwise."""
+    settings = {"gateway_url": "https://gpus.example.org"}
+    async with session_world(tmp_path, **settings) as world, browser_at(world) as browser:
+        assert "Secure" not in (await browser.sign_in()).headers["set-cookie"]
+
+
 async def test_a_link_signs_in_once_and_shows_no_key(world: World, browser: Browser) -> None:
     async with world.as_("member", "ada") as ada:
         code = await code_of(ada)

@@ -118,10 +118,12 @@ def cookie(request: Request, token: str) -> str:
 
 
 def is_secure(request: Request) -> bool:
-    """Return whether the browser reaches the gateway over TLS, perhaps through a proxy."""
-    origin = request.headers.get("origin", "")
-    addresses = (str(request.url), origin, gateway_of(request).settings.gateway_url)
-    return any(address.startswith("https:") for address in addresses)
+    """Return whether the browser reaches the gateway over TLS, perhaps through a proxy.
+
+    The browser says so in Origin; a redirection has none, and leads to the set address.
+    """
+    address = request.headers.get("origin") or gateway_of(request).settings.gateway_url
+    return request.url.scheme == "https" or address.startswith("https:")
 
 
 def _given(body: object) -> tuple[str, str]:
