@@ -180,6 +180,11 @@ async def test_a_body_that_is_neither_key_nor_link_is_refused(
     assert answer.status == 422 and browser.token == ""
 
 
+async def test_a_stranger_sends_no_large_body(browser: Browser) -> None:
+    answer = await browser.sign_in(key="x" * 20_000)
+    assert answer.status == 413 and "16384 bytes" in answer.body["detail"]
+
+
 async def test_the_number_of_links_in_a_minute_is_bounded(world: World) -> None:
     statuses = []
     for _ in range(LINKS_MAX + 1):

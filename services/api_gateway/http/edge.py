@@ -31,6 +31,8 @@ from services.api_gateway.openai.clients import is_openai
 from services.api_gateway.problems import MEDIA_TYPE, Denied, Problem, render
 
 BODY_BYTES_MAX: Final = 1 << 20
+# Bodies of requests that sign in, which need no key.
+SIGN_ON_BYTES_MAX: Final = 16 << 10
 KEYED: Final = "/v1"
 # The only route whose body may be larger.
 UPLOADS: Final = "/v1/uploads/"
@@ -159,6 +161,8 @@ class Edge:
         return _Bounded(receive, self._bytes_max(path), within_s)
 
     def _bytes_max(self, path: str) -> int:
+        if path in roles.SIGN_ON:
+            return SIGN_ON_BYTES_MAX
         return self.gateway.settings.upload_bytes if path.startswith(UPLOADS) else BODY_BYTES_MAX
 
 

@@ -58,8 +58,8 @@ class NextQuery(Query, frozen=True):
 @router.get("/v1/session/oidc", status_code=303, openapi_extra=documented(NextQuery))
 async def begin(request: Request) -> Response:
     """Send the browser to the identity provider."""
-    gateway = _configured(request)
     path = checked_next(read(request, NextQuery).next)
+    gateway = _configured(request)
     _check_rate(request)
     begun, redirect_uri = Begun(), _redirect_uri(request)
     record = begun.record(path, redirect_uri, gateway.clock.wall_ns())
