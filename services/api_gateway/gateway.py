@@ -55,12 +55,15 @@ from services.api_gateway.sign_on.sign_on import SignOn
 from services.api_gateway.telemetry import Telemetry
 from services.api_gateway.views import snapshots
 from services.api_gateway.views.entries import Entries
+from services.api_gateway.views.fact_stream import FactRows
 from services.api_gateway.views.history import History
 from services.api_gateway.views.index import JobIndex
 from services.api_gateway.views.job_lookup import JobLookup
+from services.api_gateway.views.rows import Rows
 from services.api_gateway.views.snapshots import Snapshots
 from services.api_gateway.views.waiting import LogEnd, Waiting
 from services.api_gateway.vitals import Pulse
+from services.api_gateway.ws.sockets import Sockets
 
 # Facts folded before the loop serves other requests again.
 FOLD_SLICE_FACTS: Final = 500
@@ -117,6 +120,9 @@ class Gateway:
         self.claims = Claims()
         self.entries = Entries(log, bus)
         self.waiting = Waiting()
+        self.rows = Rows(self)
+        self.sockets = Sockets(self.telemetry.sockets, settings.gateway_unread_ms)
+        self.fact_rows = FactRows()
         self.log_end = LogEnd(log)
         self.pulse = Pulse(bus, clock)
         self.snapshots = Snapshots(store, 0)
@@ -213,6 +219,7 @@ class Gateway:
                 reporter=self.reporter.run(),
                 turns=self.turns.run(),
                 usage=self.usage.run(),
+                sockets=self.sockets.run(),
             )
         finally:
             await self.upstream.close()
@@ -227,6 +234,7 @@ class Gateway:
         _, target = await settled_bounds(self.log)
         snapshot_store.check_end(cluster, target)
         self._set_state(cluster, history)
+        self.waiting.begin(cluster.seq)
         self.snapshots.stored_seq = cluster.seq
         async for batch in self.log.read(cluster.seq):
             await self._fold(batch)
@@ -263,9 +271,8 @@ class Gateway:
         self.entries.note(entry)
         self.history.note(entry.seq, commit, changes)
         for change in changes:
-            for job_id in change.jobs:
-                self.index.touch(job_id)
-            self.waiting.changed(entry.seq, change.jobs, change.nodes)
+            before = {job_id: self.index.touch(job_id) for job_id in change.jobs}
+            self.waiting.changed(entry.seq, before, self.cluster.jobs, change)
         for job_id in self.index.forget_gone():
             self.history.seqs.pop(job_id, None)
         self.waiting.folded(entry.seq)

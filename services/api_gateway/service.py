@@ -10,6 +10,7 @@ import ssl
 from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import partial
+from typing import Final
 
 import uvicorn
 
@@ -33,7 +34,10 @@ from services.api_gateway.http.app import create_app
 from services.api_gateway.http.connection import Connection
 from services.api_gateway.http.listeners import listeners
 from services.api_gateway.http.places import Places, places_by_files, raise_limit
+from services.api_gateway.http.socket_protocol import SocketProtocol
 from services.api_gateway.http.tls import Certificates
+
+PING_S: Final = 20.0
 
 logger = logging.getLogger(__name__)
 
@@ -102,6 +106,7 @@ async def _answer_until(
     try:
         await asyncio.wait((stopping, *listening), return_when=asyncio.FIRST_COMPLETED)
         gateway.queues.stop()
+        gateway.sockets.stop()
         for server in servers:
             server.should_exit = True
         await asyncio.wait(listening, timeout=2 * gateway.settings.gateway_stop_ms / 1_000)
@@ -160,7 +165,10 @@ def server_for(
         port=port,
         loop="none",
         http=protocol,  # type: ignore[arg-type]
-        ws="websockets-sansio",
+        ws=SocketProtocol,
+        # A client that reads nothing answers no ping: it is cut off sooner, and with the reason.
+        ws_ping_timeout=PING_S + settings.gateway_unread_ms / 1_000,
+        ws_ping_interval=PING_S,
         # One message is at most what a client may have under way. Compressing a terminal's bytes is
         # not worth the time.
         ws_max_size=WINDOW_BYTES,

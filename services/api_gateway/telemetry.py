@@ -240,6 +240,26 @@ class FabricTelemetry:
         self.drains.set(sum(node.is_drained for node in cluster.nodes.values()))
 
 
+class SocketTelemetry:
+    """Metrics of the WebSockets at /v1/ws."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.connections = Gauge(
+            "muster_gateway_websockets", "WebSockets at /v1/ws that are open now", registry=registry
+        )
+        self.frames = Counter(
+            "muster_gateway_websocket_frames",
+            "Frames sent to the clients of /v1/ws",
+            registry=registry,
+        )
+        self.closed = Counter(
+            "muster_gateway_websockets_closed",
+            "WebSockets at /v1/ws that the gateway closed, by the reason",
+            ("reason",),
+            registry=registry,
+        )
+
+
 class Telemetry:
     """The metrics of one gateway.
 
@@ -274,6 +294,7 @@ class Telemetry:
         self.models = ModelTelemetry(self.registry)
         self.usage = UsageTelemetry()
         self.fabric = FabricTelemetry(self.registry)
+        self.sockets = SocketTelemetry(self.registry)
         self.fill = Gauge(
             "muster_gateway_log_filled_ratio",
             "Used part of the stream's bytes",

@@ -153,6 +153,7 @@ ROUTES: Final[dict[tuple[str, str], Row]] = {
     ("POST", "/v1/whatif"): READ,
     ("GET", "/v1/events"): READ,
     ("GET", "/v1/watch"): READ,
+    ("GET", "/v1/ws"): READ,
     ("GET", "/v1/state"): OPERATE,
     ("GET", "/v1/access"): OPERATE,
     ("GET", "/v1/audit/events"): OPERATE,

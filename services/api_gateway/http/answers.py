@@ -185,6 +185,7 @@ ANSWERS: Final[dict[tuple[str, str], Answer]] = {
     ("POST", "/v1/whatif"): Answer(kind=WhatIf),
     ("GET", "/v1/events"): Answer(kind=EventList, media=(JSON, LINES, EVENTS)),
     ("GET", "/v1/watch"): Answer(media=(EVENTS,)),
+    ("GET", "/v1/ws"): Answer((101,), media=()),
     ("GET", "/v1/state"): Answer(kind=dict[str, Any]),
     ("GET", "/v1/access"): Answer(kind=AccessList),
     ("GET", "/v1/usage"): Answer(kind=UsageList, media=(JSON, "text/csv")),

@@ -29,6 +29,8 @@ from services.api_gateway.openai import app as openai
 from services.api_gateway.openai import errors
 from services.api_gateway.openai.clients import is_openai
 from services.api_gateway.problems import MEDIA_TYPE, Denied, Problem, render
+from services.api_gateway.ws.serving import SocketApp
+from services.api_gateway.ws.sockets import ROUTE as SOCKET
 
 BODY_BYTES_MAX: Final = 1 << 20
 # Bodies of requests that sign in, which need no key.
@@ -73,6 +75,7 @@ class Edge:
         self.cors = Cors(gateway.settings.gateway_cors_origins)
         self.openai = openai.OpenAI(gateway)
         self.channels = channels.Channels(gateway)
+        self.sockets = SocketApp(gateway, self, access.note)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
@@ -101,13 +104,15 @@ class Edge:
     async def _channel(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a WebSocket. Refusals before it is accepted are ordinary HTTP answers."""
         scope["method"] = "GET"
-        route = channels.route_of(scope)
+        route = SOCKET if scope["path"] == SOCKET else channels.route_of(scope)
         passage = _Passage(self, scope, send, route or "")
         problem = self._refusal(scope, passage, route)
         try:
             if problem is None and route is None:
                 problem = Problem(404, f"{scope['path'][:200]}: no such WebSocket: see /docs")
-            if problem is None and route is not None:
+            if problem is None and route == SOCKET:
+                await self.sockets(scope, receive, passage.send)
+            elif problem is None and route is not None:
                 await self.channels(scope, receive, passage.send, route)
         except Denied as error:
             scope["denied"] = error.detail
@@ -132,7 +137,9 @@ class Edge:
         if by_cookie:
             key = cookie_of(scope["header"][b"cookie"].decode("latin-1"))
         principal, why = gateway.keys.principal(key, gateway.cluster, gateway.clock.wall_ns())
-        scope["principal"] = principal
+        if route == SOCKET and not key and gateway.caught_up:
+            return None  # the first message has the key
+        scope["principal"], scope["key"] = principal, key
         if not gateway.caught_up:
             return _starting(gateway.cluster.seq)
         if principal is None:

@@ -26,12 +26,13 @@ async def livez() -> Response:
 @router.get("/readyz")
 async def readyz(request: Request) -> Response:
     """Answer 200 if this gateway is up to date with the log, else 503; both with the checks."""
-    checks = _readiness(gateway_of(request))
+    checks = readiness(gateway_of(request))
     ready = all(check["ok"] for check in checks)
     return answer({"ready": ready, "checks": checks}, 200 if ready else 503)
 
 
-def _readiness(gateway: Gateway) -> list[dict[str, object]]:
+def readiness(gateway: Gateway) -> list[dict[str, object]]:
+    """Return the checks of /readyz."""
     silence_s = (gateway.clock.boot_ns() - gateway.heard_boot_ns) / 1e9
     return [
         {

@@ -2,19 +2,16 @@
 
 An event shows the job or node as it is when the event is sent, so a slow client misses intermediate
 states but never the last one. `id` is a sequence. A client that continues after it (Last-Event-ID,
-or `after`) first gets what changed since.
+or `after`) first gets what changed since. `views/deltas.py` makes the rows, also for `GET /v1/ws`.
 """
 
-import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import Final
 
-import msgspec
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from libs.common.model import JobId, NodeId
-from libs.common.state.cluster import live_jobs
 from services.api_gateway.access import roles
 from services.api_gateway.access.roles import Principal
 from services.api_gateway.channels.followers import Following, following
@@ -26,16 +23,12 @@ from services.api_gateway.http.queries import (
     principal_of,
     settled,
 )
-from services.api_gateway.problems import Problem
-from services.api_gateway.views.jobs import job_shown
-from services.api_gateway.views.nodes import node_seen
-from services.api_gateway.views.waiting import WATCHERS_MAX, Watcher
+from services.api_gateway.views.deltas import Piece, Stream
+from services.api_gateway.views.interests import Interest, JobFilter
 
-SLICE_EVENTS: Final = 50
+EVERY_JOB: Final = JobFilter(elements=True)
 
 router = APIRouter(tags=["log"])
-
-_encode = msgspec.json.Encoder().encode
 
 
 class WatchQuery(Query, frozen=True):
@@ -51,12 +44,7 @@ class WatchQuery(Query, frozen=True):
 async def watch(request: Request) -> Response:
     """Stream the events `job`, `node` and `ready`, each with the object as JSON."""
     gateway, query = await settled(request, WatchQuery)
-    if len(gateway.waiting.watchers) >= WATCHERS_MAX:
-        raise Problem(
-            503,
-            f"{WATCHERS_MAX} clients watch at this gateway, the maximum: close one, or use another "
-            "gateway",
-        )
+    gateway.waiting.feeds.check_room()
     resumed = last_event_id(request)
     after = query.after if resumed is None else resumed
     principal = principal_of(request)
@@ -69,80 +57,24 @@ async def watch(request: Request) -> Response:
 
 
 async def _events(gateway: Gateway, after: int, principal: Principal) -> AsyncIterator[bytes]:
-    watcher = Watcher()
-    gateway.waiting.watchers.add(watcher)
-    try:
-        seq = gateway.cluster.seq
-        async for piece in _events_of(
-            gateway,
-            principal,
-            seq=seq,
-            jobs=_jobs_since(gateway, after),
-            nodes=list(gateway.cluster.nodes),
-        ):
-            yield piece
-        yield _event("ready", seq, {"seq": seq})
-        while True:
-            if not await _await_change(watcher, gateway.settings.keepalive_ms):
-                yield b": still here\n\n"
-                continue
-            jobs, nodes = watcher.take()
-            async for piece in _events_of(
-                gateway, principal, seq=gateway.cluster.seq, jobs=jobs, nodes=nodes
-            ):
-                yield piece
-    finally:
-        gateway.waiting.watchers.discard(watcher)
+    interest = Interest(tenant=roles.eyes(principal), jobs=EVERY_JOB, nodes=True)
+    stream = Stream(gateway, principal, interest, after)
+    async with aclosing(stream.pieces(gateway.settings.keepalive_ms / 1_000)) as pieces:
+        async for piece in pieces:
+            yield b": still here\n\n" if piece is None else _sent(piece)
 
 
-def _jobs_since(gateway: Gateway, after: int) -> list[JobId]:
-    if after:
-        return [
-            job_id for job_id in gateway.cluster.jobs if gateway.history.changed(job_id) > after
-        ]
-    return [job.job_id for job in live_jobs(gateway.cluster)]
+def _sent(piece: Piece) -> bytes:
+    """Return the piece as events. Only a row after which nothing is missing has an id."""
+    if piece.is_ready:
+        return _event("ready", piece.seq, b'{"seq":%d}' % piece.seq)
+    last = len(piece.rows) - 1
+    return b"".join(
+        _event(piece.kind, piece.seq if place == last else piece.before, row)
+        for place, row in enumerate(piece.rows)
+    )
 
 
-async def _await_change(watcher: Watcher, wait_ms: int) -> bool:
-    try:
-        async with asyncio.timeout(wait_ms / 1_000):
-            return await watcher.woken.wait()
-    except TimeoutError:
-        return False
-
-
-async def _events_of(
-    gateway: Gateway, principal: Principal, seq: int, jobs: Iterable[JobId], nodes: Iterable[NodeId]
-) -> AsyncIterator[bytes]:
-    """Yield events with the present state of each job and node.
-
-    All of them include the commit `seq`, which is their id.
-    """
-    waiting: list[bytes] = []
-    for job_id in jobs:
-        job = gateway.cluster.jobs.get(job_id)
-        if job is not None and roles.sees(principal, job.tenant):
-            waiting.append(_event("job", seq, job_shown(gateway.cluster, job)))
-        if len(waiting) >= SLICE_EVENTS:
-            yield b"".join(waiting)
-            waiting = []
-            await asyncio.sleep(0)
-    waiting += [
-        _event(
-            "node",
-            seq,
-            node_seen(
-                principal,
-                gateway.cluster,
-                gateway.cluster.nodes[node_id],
-                gateway.pulse.heard_ns(node_id),
-            ),
-        )
-        for node_id in nodes
-    ]
-    if waiting:
-        yield b"".join(waiting)
-
-
-def _event(kind: str, seq: int, value: object) -> bytes:
-    return b"event: %s\nid: %d\ndata: %s\n\n" % (kind.encode(), seq, _encode(value))
+def _event(kind: str, seq: int, row: bytes) -> bytes:
+    name = b"id: %d\n" % seq if seq else b""
+    return b"event: %s\n%sdata: %s\n\n" % (kind.encode(), name, row)

@@ -64,11 +64,11 @@ class JobIndex:
         self.places.sort()
         self.ended.extend(self.cluster.ended)
 
-    def touch(self, job_id: JobId) -> None:
-        """Update the entry of a job that may have changed."""
+    def touch(self, job_id: JobId) -> str:
+        """Update the entry of a job that may have changed; return its state before, or empty."""
         job = self.cluster.jobs.get(job_id)
         if job is None:
-            return
+            return ""
         known = self.state_of.get(job_id)
         if known is None:
             self._add(job, in_order=True)
@@ -78,6 +78,7 @@ class JobIndex:
             self.state_of[job_id] = (job.state, known[1])
         if job.state in job_life.ENDED and (known is None or known[0] not in job_life.ENDED):
             self.ended.append(job_id)
+        return known[0] if known is not None else ""
 
     def forget_gone(self) -> list[JobId]:
         """Drop the jobs that left the fold and return their ids."""

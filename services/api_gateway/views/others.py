@@ -1,6 +1,6 @@
 """Facts as one principal may read them: without the names of other tenants' jobs. Pure.
 
-`http/events.py` decides which facts a principal reads at all. Tests:
+`fact_stream.py` decides which facts a principal reads at all. Tests:
 tests/attack/test_names_of_others.py.
 """
 

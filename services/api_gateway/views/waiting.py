@@ -1,39 +1,160 @@
 """Requests that wait: for a sequence to be folded, for a job to change, or for any change.
 
 No request polls: the fold wakes exactly the requests that wait for what it changed. Tests:
-tests/unit/test_gateway_log_end.py.
+tests/unit/test_gateway_log_end.py and tests/unit/test_watchers.py.
 """
 
 import asyncio
 import heapq
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
 
+from libs.common.change import Change
 from libs.common.model import JobId, NodeId
+from libs.common.state.cluster import Job
 from libs.common.transport.log import Log
+from services.api_gateway.problems import Problem
+from services.api_gateway.views.interests import Interest, Journal
 
-WATCHERS_MAX: Final = 1_000
+WATCHERS_MAX: Final = 4_000
+# The least time between two deliveries to one client, and what each further client adds to it.
+PACE_S: Final = 0.02
+PACE_EACH_S: Final = 0.000_2
 # Past this many, waiters that gave up are swept out.
 SWEEP_ABOVE: Final = 10_000
 
 
 class Watcher:
-    """One watch's backlog: the jobs and nodes that changed since the watch last took it.
+    """One client's place in the journal of its interest.
 
     A job that changes often appears once, so the state's size bounds the backlog.
     """
 
-    def __init__(self) -> None:
-        self.jobs: dict[JobId, int] = {}
-        self.nodes: dict[NodeId, int] = {}
+    def __init__(self, feed: "Feed") -> None:
+        self.feed = feed
+        self.read = feed.journal.tick
         self.woken = asyncio.Event()
 
-    def take(self) -> tuple[dict[JobId, int], dict[NodeId, int]]:
-        """Return the changed jobs and nodes since the last call."""
-        taken = self.jobs, self.nodes
-        self.jobs, self.nodes = {}, {}
+    def take(self) -> tuple[list[JobId], list[NodeId]]:
+        """Return the jobs and nodes that changed since the last call, the latest change last."""
+        journal = self.feed.journal
+        taken = journal.since(self.read)
+        self.read = journal.tick
         self.woken.clear()
+        self.feed.idle.add(self)
+        if journal.is_long:
+            journal.shorten(min(watcher.read for watcher in self.feed.watchers))
         return taken
+
+
+class Feed:
+    """A journal and its readers. `idle` are those that have read all of it."""
+
+    def __init__(self, interest: Interest) -> None:
+        self.journal = Journal(interest)
+        self.watchers: set[Watcher] = set()
+        self.idle: set[Watcher] = set()
+
+    def wake(self) -> None:
+        """Wake the readers that wait. The others find the change when they read on."""
+        for watcher in self.idle:
+            watcher.woken.set()
+        self.idle.clear()
+
+
+class Feeds:
+    """The feeds of one gateway, found by what changed."""
+
+    def __init__(self) -> None:
+        self.feeds: dict[Interest, Feed] = {}
+        self.of_nodes: list[Feed] = []
+        self.of_tenant: dict[str | None, list[Feed]] = {}
+        self.of_job: dict[JobId, list[Feed]] = {}
+        self.watchers = 0
+
+    def check_room(self) -> None:
+        """Raise Problem 503 if this gateway has its maximum of watching clients."""
+        if self.watchers >= WATCHERS_MAX:
+            raise Problem(
+                503,
+                f"{WATCHERS_MAX} clients watch at this gateway, the maximum: close one, or use "
+                "another gateway",
+            )
+
+    def enter(self, interest: Interest) -> Watcher:
+        """Add a client that begins with the next change."""
+        feed = self.feeds.get(interest)
+        if feed is None:
+            feed = self.feeds[interest] = Feed(interest)
+            for where, name in self._places(interest):
+                where.setdefault(name, []).append(feed)
+            if interest.nodes or interest.devices:
+                self.of_nodes.append(feed)
+        watcher = Watcher(feed)
+        feed.watchers.add(watcher)
+        feed.idle.add(watcher)
+        self.watchers += 1
+        return watcher
+
+    def leave(self, watcher: Watcher) -> None:
+        feed, interest = watcher.feed, watcher.feed.journal.interest
+        feed.watchers.discard(watcher)
+        feed.idle.discard(watcher)
+        self.watchers -= 1
+        if feed.watchers:
+            return
+        del self.feeds[interest]
+        for where, name in self._places(interest):
+            where[name].remove(feed)
+            if not where[name]:
+                del where[name]
+        if interest.nodes or interest.devices:
+            self.of_nodes.remove(feed)
+
+    def _places(self, interest: Interest) -> list[tuple[dict[Any, list[Feed]], Any]]:
+        """Return the lists that have a feed: by its jobs, or else by its tenant."""
+        if interest.jobs is None:
+            return []
+        if interest.jobs.only:
+            return [(self.of_job, job_id) for job_id in interest.jobs.only]
+        return [(self.of_tenant, interest.jobs.tenant or interest.tenant)]
+
+    def changed(self, jobs: Mapping[JobId, str], of: Mapping[JobId, Job], change: Change) -> None:
+        """Note a change in each feed that wants it. `jobs` has the state of each before it."""
+        for job_id, before in jobs.items():
+            job = of.get(job_id)
+            if job is None:
+                continue
+            for feed in self._feeds_of(job):
+                interest = feed.journal.interest
+                if (
+                    interest.jobs is not None
+                    and interest.tenant in (None, job.tenant)
+                    and interest.jobs.wants(job, before, change.nodes)
+                ):
+                    feed.journal.note_job(job_id)
+                    feed.wake()
+        for feed in self.of_nodes:
+            nodes = _devices(jobs, of, change) if feed.journal.interest.devices else change.nodes
+            if nodes:
+                feed.journal.note_nodes(nodes)
+                feed.wake()
+
+    def _feeds_of(self, job: Job) -> Iterator[Feed]:
+        yield from self.of_tenant.get(None, ())
+        yield from self.of_tenant.get(job.tenant, ())
+        yield from self.of_job.get(job.job_id, ())
+
+
+def _devices(jobs: Iterable[JobId], of: Mapping[JobId, Job], change: Change) -> dict[NodeId, None]:
+    """Return the changed nodes, and those where a job changed: the use of their devices may have
+    changed too.
+    """
+    found = dict.fromkeys(change.nodes)
+    for job_id in jobs:
+        if (job := of.get(job_id)) is not None:
+            found.update(dict.fromkeys(job.members))
+    return found
 
 
 class LogEnd:
@@ -69,7 +190,10 @@ class Waiting:
     def __init__(self) -> None:
         self.by_seq: list[tuple[int, int, asyncio.Future[None]]] = []
         self.by_job: dict[JobId, list[asyncio.Future[None]]] = {}
-        self.watchers: set[Watcher] = set()
+        self.feeds = Feeds()
+        self.node_seqs: dict[NodeId, int] = {}
+        self.device_seqs: dict[NodeId, int] = {}
+        self.known_since = 0
         self._count = 0
 
     def sequence(self, seq: int) -> asyncio.Future[None]:
@@ -102,16 +226,41 @@ class Waiting:
             if not future.done():
                 future.set_result(None)
 
-    def changed(self, seq: int, jobs: Iterable[JobId], nodes: Iterable[NodeId]) -> None:
-        """Wake the requests that wait for these jobs and nodes."""
+    def changed(
+        self, seq: int, jobs: Mapping[JobId, str], of: Mapping[JobId, Job], change: Change
+    ) -> None:
+        """Wake the requests that wait for these jobs and nodes.
+
+        `jobs` has the state of each before the change, `of` all jobs of the cluster.
+        """
         for job_id in jobs:
             for future in self.by_job.pop(job_id, ()):
                 if not future.done():
                     future.set_result(None)
-            for watcher in self.watchers:
-                watcher.jobs[job_id] = seq
-                watcher.woken.set()
-        for node_id in nodes:
-            for watcher in self.watchers:
-                watcher.nodes[node_id] = seq
-                watcher.woken.set()
+        for node_id in change.nodes:
+            self.node_seqs[node_id] = seq
+        for node_id in _devices(jobs, of, change):
+            self.device_seqs[node_id] = seq
+        if self.feeds.watchers:
+            self.feeds.changed(jobs, of, change)
+
+    def begin(self, seq: int) -> None:
+        """Note that changes of nodes are known from here on."""
+        self.known_since = seq
+
+    def nodes_since(self, seq: int, devices: bool) -> dict[NodeId, int] | None:
+        """Return the nodes that changed after `seq`, also in the use of their `devices` if asked.
+
+        None if changes so old are not known.
+        """
+        if seq < self.known_since:
+            return None
+        seqs = self.device_seqs if devices else self.node_seqs
+        return {node_id: at for node_id, at in seqs.items() if at > seq}
+
+    def pace_s(self) -> float:
+        """Return the least time between two deliveries to one client.
+
+        It grows with the number of clients, so that they leave time for other requests.
+        """
+        return max(PACE_S, PACE_EACH_S * self.feeds.watchers)

@@ -1,0 +1,90 @@
+"""All WebSockets of one gateway at GET /v1/ws: their bounds, their end, and slow readers.
+
+Tests: tests/integration/test_gateway_ws.py, tests/attack/test_ws_clients.py.
+"""
+
+import asyncio
+from typing import Final, Protocol
+
+from services.api_gateway.problems import Problem
+from services.api_gateway.telemetry import SocketTelemetry
+
+ROUTE: Final = "/v1/ws"
+SOCKETS_MAX: Final = 4_000
+# Connections that have not sent their key yet.
+STRANGERS_MAX: Final = 64
+# Clients are looked at so often within the time that they may leave their frames unread.
+LOOKS: Final = 4
+LOOK_MAX_S: Final = 1.0
+
+# Close codes of RFC 6455 and of IANA's registry.
+GOING_AWAY: Final = 1001
+POLICY: Final = 1008
+TRY_AGAIN_LATER: Final = 1013
+
+
+class Client(Protocol):
+    """One connection (`client.py`)."""
+
+    def unread_ns(self) -> int:
+        """Return how long the client has taken nothing although frames wait for it."""
+
+    def close(self, code: int, why: str, reason: str) -> None:
+        """Close with a code and a reason; `why` is the reason in one word, for the metrics."""
+
+    def last_seq(self) -> int:
+        """Return the last commit that the client was sent."""
+
+
+class Sockets:
+    """The connections of one gateway."""
+
+    def __init__(self, telemetry: SocketTelemetry, unread_ms: int) -> None:
+        self.telemetry = telemetry
+        self.unread_ms = unread_ms
+        self.clients: set[Client] = set()
+        self.strangers = 0
+        self.is_stopping = False
+
+    def check_room(self, is_stranger: bool) -> None:
+        """Raise Problem 503 if the gateway has its maximum of connections, or stops."""
+        if self.is_stopping:
+            raise Problem(503, "this gateway is stopping: use another one, or try again")
+        if len(self.clients) >= SOCKETS_MAX or (is_stranger and self.strangers >= STRANGERS_MAX):
+            raise Problem(
+                503,
+                f"{len(self.clients)} WebSockets are open at this gateway, {self.strangers} of "
+                "them without a key: close one, send the key in the header, or use another gateway",
+            )
+
+    def enter(self, client: Client) -> None:
+        self.clients.add(client)
+        self.telemetry.connections.set(len(self.clients))
+
+    def leave(self, client: Client) -> None:
+        self.clients.discard(client)
+        self.telemetry.connections.set(len(self.clients))
+
+    def stop(self) -> None:
+        """Close all connections, because the gateway stops."""
+        self.is_stopping = True
+        for client in list(self.clients):
+            client.close(
+                GOING_AWAY,
+                "stopping",
+                f"the gateway stops: connect again and continue after {client.last_seq()}",
+            )
+
+    async def run(self) -> None:
+        """Cut off clients that do not read, for ever."""
+        pause_s = min(LOOK_MAX_S, self.unread_ms / 1_000 / LOOKS)
+        while True:
+            await asyncio.sleep(pause_s)
+            for client in list(self.clients):
+                if client.unread_ns() > self.unread_ms * 1_000_000:
+                    client.close(
+                        TRY_AGAIN_LATER,
+                        "unread",
+                        f"nothing was read for {self.unread_ms / 1_000:g} s: continue after "
+                        f"{client.last_seq()}",
+                    )

@@ -1,0 +1,72 @@
+"""Rows are encoded once while no commit follows, for all clients that may see the same."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from libs.common.model import JobId, NodeId
+from services.api_gateway.access.roles import ADMIN, MEMBER, OPERATOR, Principal
+from services.api_gateway.views import rows
+from services.api_gateway.views.rows import Rows
+from tests.given import given, member, placed, registered, waiting
+
+ROOT = Principal("k", "default", "root", ADMIN)
+OTHER_ROOT = Principal("l", "default", "op", OPERATOR)
+ANN = Principal("m", "default", "ann", MEMBER)
+EVE = Principal("n", "physics", "eve", MEMBER)
+A = NodeId("a")
+
+
+@pytest.fixture
+def gateway() -> Any:
+    """What `Rows` reads of a gateway."""
+    state = given([registered("a", 2), *waiting("mine"), placed("mine", member("a", 0))])
+    return SimpleNamespace(cluster=state.cluster, pulse=SimpleNamespace(heard_ns=lambda node_id: 0))
+
+
+def test_clients_that_may_see_the_same_share_a_row(gateway: Any) -> None:
+    made = Rows(gateway)
+    assert made.fleet(ROOT, A) is made.fleet(OTHER_ROOT, A)
+    assert made.job(ROOT, JobId("mine")) is made.job(ANN, JobId("mine"))
+    assert made.encoded == 2
+    assert made.node(ROOT, A) is made.node(OTHER_ROOT, A)
+    assert made.node(ANN, A) == made.node(ROOT, A)
+    assert made.encoded == 4
+
+
+def test_another_tenant_gets_a_row_of_its_own(gateway: Any) -> None:
+    made = Rows(gateway)
+    for show, secret in ((made.fleet, b"mine"), (made.node, b"mine")):
+        theirs = show(EVE, A)
+        assert theirs is not None and secret not in theirs
+        own = show(ANN, A)
+        assert own is not None and secret in own
+    assert made.job(EVE, JobId("mine")) is None
+
+
+def test_what_is_not_there_has_no_row(gateway: Any) -> None:
+    made = Rows(gateway)
+    assert made.job(ROOT, JobId("x")) is None
+    assert made.node(ROOT, NodeId("x")) is None
+    assert made.fleet(ROOT, NodeId("x")) is None
+
+
+def test_a_commit_makes_all_rows_anew(gateway: Any) -> None:
+    made = Rows(gateway)
+    made.job(ROOT, JobId("mine"))
+    gateway.cluster.seq += 1
+    gateway.cluster.jobs[JobId("mine")].state = "running"
+    row = made.job(ROOT, JobId("mine"))
+    assert row is not None and msgspec.json.decode(row)["state"] == "running"
+    assert made.encoded == 2
+
+
+def test_the_kept_rows_are_bounded(gateway: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "KEPT_BYTES_MAX", 10)
+    made = Rows(gateway)
+    for _ in range(5):
+        made.job(ROOT, JobId("mine"))
+        made.node(ROOT, A)
+    assert made.encoded == 10

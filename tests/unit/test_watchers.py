@@ -1,0 +1,133 @@
+"""Clients that watch: each is woken by what it wants, and by nothing else."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from libs.common.change import Change
+from libs.common.model import JobId, JobSpec, NodeId, TenantId
+from libs.common.state.cluster import Job, MemberView
+from services.api_gateway.problems import Problem
+from services.api_gateway.views import waiting
+from services.api_gateway.views.interests import SHORTEN_AFTER, Interest, JobFilter
+from services.api_gateway.views.waiting import PACE_S, Waiting, Watcher
+
+ALL = Interest(jobs=JobFilter())
+PHYSICS = Interest(tenant="physics", jobs=JobFilter())
+NODES = Interest(nodes=True)
+DEVICES = Interest(devices=True)
+
+
+def job(name: str, tenant: str = "default", *nodes: str) -> Job:
+    return Job(
+        job_id=JobId(name),
+        spec=JobSpec(command=("true",)),
+        tenant=TenantId(tenant),
+        user="ada",
+        seq=1,
+        state="queued",
+        members={NodeId(node): MemberView(NodeId(node), 1, 0, (), 1) for node in nodes},
+    )
+
+
+JOBS: Mapping[JobId, Job] = {
+    each.job_id: each for each in (job("a"), job("b", "physics"), job("c", "default", "n1"))
+}
+
+
+def changed(made: Waiting, seq: int, *jobs: str, nodes: tuple[str, ...] = ()) -> None:
+    names = tuple(map(JobId, jobs))
+    made.changed(
+        seq, dict.fromkeys(names, "queued"), JOBS, Change(names, tuple(map(NodeId, nodes)))
+    )
+
+
+def taken(watcher: Watcher) -> tuple[list[JobId], list[NodeId]] | None:
+    """What the client gets; None if it was not woken."""
+    return watcher.take() if watcher.woken.is_set() else None
+
+
+async def test_each_client_is_woken_by_what_it_wants() -> None:
+    made = Waiting()
+    everything, physics, nodes, devices, named, foreign = (
+        made.feeds.enter(interest)
+        for interest in (
+            ALL,
+            PHYSICS,
+            NODES,
+            DEVICES,
+            Interest(jobs=JobFilter(only=frozenset({JobId("c")}))),
+            Interest(tenant="physics", jobs=JobFilter(tenant="default")),
+        )
+    )
+    changed(made, 5, "a", "b", "gone", nodes=("n2",))
+    assert taken(everything) == (["a", "b"], [])
+    assert taken(physics) == (["b"], [])
+    assert taken(nodes) == ([], ["n2"])
+    assert taken(devices) == ([], ["n2"])
+    assert taken(named) is None and taken(foreign) is None
+    changed(made, 6, "c")
+    assert taken(named) == (["c"], [])
+    assert taken(devices) == ([], ["n1"])
+    assert taken(nodes) is None and taken(foreign) is None
+
+
+async def test_a_client_that_does_not_take_gets_each_change_once_later() -> None:
+    made = Waiting()
+    slow, quick = made.feeds.enter(ALL), made.feeds.enter(ALL)
+    for number in range(3):
+        changed(made, number, "a")
+        changed(made, number, "c")
+        assert taken(quick) == (["a", "c"], [])
+    assert taken(slow) == (["a", "c"], [])
+    assert taken(slow) is None
+
+
+async def test_clients_that_leave_are_forgotten() -> None:
+    made = Waiting()
+    watchers = [made.feeds.enter(each) for each in (ALL, ALL, PHYSICS, NODES, DEVICES)]
+    watchers.append(made.feeds.enter(Interest(jobs=JobFilter(only=frozenset({JobId("a")})))))
+    changed(made, 1, "a", "b", nodes=("n1",))
+    assert made.feeds.watchers == 6
+    for watcher in watchers:
+        made.feeds.leave(watcher)
+    feeds = made.feeds
+    assert not (feeds.feeds or feeds.of_tenant or feeds.of_job or feeds.of_nodes or feeds.watchers)
+    changed(made, 2, "a", nodes=("n1",))
+
+
+async def test_a_journal_that_all_have_read_is_shortened() -> None:
+    made = Waiting()
+    first, second = made.feeds.enter(NODES), made.feeds.enter(NODES)
+    names = tuple(f"n{number}" for number in range(2 * SHORTEN_AFTER))
+    changed(made, 1, nodes=names)
+    assert len(first.take()[1]) == len(names)
+    changed(made, 2, nodes=("n0",))
+    first.take()
+    assert second.take()[1] == [NodeId(name) for name in (*names[1:], "n0")]
+    changed(made, 3, nodes=tuple(f"m{number}" for number in range(SHORTEN_AFTER + 1)))
+    assert len(second.take()[1]) == SHORTEN_AFTER + 1
+    assert set(first.feed.journal.nodes) == {f"m{number}" for number in range(SHORTEN_AFTER + 1)}
+    assert len(first.take()[1]) == SHORTEN_AFTER + 1
+
+
+async def test_nodes_that_changed_since_are_known_from_the_beginning_on() -> None:
+    made = Waiting()
+    made.begin(10)
+    changed(made, 11, nodes=("n1",))
+    changed(made, 12, "c", nodes=("n2",))
+    assert made.nodes_since(9, devices=False) is None
+    assert made.nodes_since(10, devices=False) == {"n1": 11, "n2": 12}
+    assert made.nodes_since(11, devices=False) == {"n2": 12}
+    assert made.nodes_since(11, devices=True) == {"n1": 12, "n2": 12}
+
+
+async def test_the_pace_grows_with_the_number_of_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Waiting()
+    assert made.pace_s() == PACE_S
+    for _ in range(1_000):
+        made.feeds.enter(ALL)
+    assert made.pace_s() > PACE_S
+    monkeypatch.setattr(waiting, "WATCHERS_MAX", 1_000)
+    with pytest.raises(Problem, match="1000 clients watch"):
+        made.feeds.check_room()
