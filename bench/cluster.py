@@ -100,10 +100,11 @@ def running(
     audit: bool = True,
     gateways: int = 1,
     local: Mapping[str, str] | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[Cluster]:
     """Run a cluster that answers, until the end of the block; `urls` are its gateways'.
 
-    `local`: own devices too, with these variables.
+    `local`: own devices too, with these variables. `environment` are further variables.
     """
     with tempfile.TemporaryDirectory(prefix="muster-bench-", ignore_cleanup_errors=True) as folder:
         state = Path(folder)
@@ -125,6 +126,7 @@ def running(
             "MUSTER_NATS": ",".join(group.urls),
             "MUSTER_STREAM_REPLICAS": str(replicas),
             **(local or {}),
+            **(environment or {}),
         }
         specs = [*plan.control_plane(state, shape), *plan.agents(state, shape)]
         processes = {f"nats-{i}": process for i, process in enumerate(group.running)}

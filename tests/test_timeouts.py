@@ -143,7 +143,7 @@ STAY: Final[dict[str, str]] = {
         uploads_nats.ABANDONED_S uploads_nats.SWEEP_S
         channels.followers.RETRY_AFTER_S relay.SOON_NS
         waiting.PACE_S waiting.PACE_EACH_S ws.client.MESSAGE_S ws.client.END_S ws.counts.EVERY_S
-        sockets.LOOK_MAX_S ws.serving.SIGN_IN_S ws.topics.IDLE_S api_gateway.service.PING_S
+        sockets.LOOK_MAX_S ws.serving.SIGN_IN_S api_gateway.service.PING_S
         pulse.STILL_S pulse.EVERY_S alive.OLD_S alive.KILL_S store_watch.EVERY_S
         store_watch.ANSWER_S
         vendor_devices.STALE_S vendor_process.ANSWER_S vendor_process.BEGIN_S

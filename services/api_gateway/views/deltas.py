@@ -68,24 +68,27 @@ class Stream:
         self.node_ids = node_ids
         self.nodes_as = rows.FLEET if interest.devices else rows.NODE
 
-    async def pieces(self, idle_s: float) -> AsyncGenerator[Piece | None, None]:
+    async def pieces(self, idle_s: float | None = None) -> AsyncGenerator[Piece | None, None]:
         """Yield the pieces for ever. None means that nothing changed for `idle_s`."""
-        feeds = self.gateway.waiting.feeds
+        feeds, loop = self.gateway.waiting.feeds, asyncio.get_running_loop()
         watcher = feeds.enter(self.interest)
         try:
             seq = self.gateway.cluster.seq
             async for piece in self._beginning(seq):
                 yield piece
             yield Piece(self.nodes_as, [], seq, seq, is_ready=True)
+            next_s = 0.0
             while True:
                 if not await _is_woken(watcher, idle_s):
                     yield None
                     continue
+                if (early_s := next_s - loop.time()) > 0:
+                    await asyncio.sleep(early_s)
+                next_s = loop.time() + self.gateway.waiting.pace_s()
                 before, seq = seq, self.gateway.cluster.seq
                 jobs, nodes = watcher.take()
                 async for piece in self._group(jobs, nodes, before, seq):
                     yield piece
-                await asyncio.sleep(self.gateway.waiting.pace_s())
         finally:
             feeds.leave(watcher)
 
@@ -151,8 +154,10 @@ class Stream:
         return show(self.principal, NodeId(name))
 
 
-async def _is_woken(watcher: Watcher, idle_s: float) -> bool:
+async def _is_woken(watcher: Watcher, idle_s: float | None) -> bool:
     """Wait for a change, at most `idle_s`; return whether there is one."""
+    if idle_s is None:
+        return await watcher.woken.wait()
     try:
         async with asyncio.timeout(idle_s):
             return await watcher.woken.wait()

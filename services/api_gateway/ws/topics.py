@@ -29,7 +29,6 @@ READY: Final = "ready"
 FACT: Final = "fact"
 # The member of a snapshot that has the rows of a kind.
 MEMBERS: Final = {rows.JOB: b"jobs", rows.NODE: b"nodes", rows.FLEET: b"nodes"}
-IDLE_S: Final = 3_600.0
 
 
 class Batch(NamedTuple):
@@ -60,7 +59,7 @@ def stream_of(gateway: "Gateway", principal: Principal, wish: Subscribe) -> Stre
 
 async def row_batches(stream: Stream, name: Name) -> AsyncGenerator[Batch, None]:
     """Yield the frames of a stream of jobs or nodes, for ever."""
-    async with aclosing(stream.pieces(IDLE_S)) as pieces:
+    async with aclosing(stream.pieces()) as pieces:
         async for piece in pieces:
             if piece is not None:
                 yield Batch(_messages(name, piece), piece.seq)
