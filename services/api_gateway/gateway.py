@@ -35,6 +35,7 @@ from services.api_gateway.access.allowance import Allowance
 from services.api_gateway.access.auth import Keys
 from services.api_gateway.access.claims import Claims
 from services.api_gateway.access.records import Recorder
+from services.api_gateway.access.scan_turns import ScanTurns
 from services.api_gateway.agents.admission import Admission
 from services.api_gateway.agents.agent_answers import AgentAnswers
 from services.api_gateway.agents.revoking import NodeWrites
@@ -121,6 +122,7 @@ class Gateway:
         self.entries = Entries(log, bus)
         self.waiting = Waiting()
         self.rows = Rows(self)
+        self.scan_turns = ScanTurns()
         self.sockets = Sockets(self.telemetry.sockets, settings.gateway_unread_ms)
         self.fact_rows = FactRows()
         self.log_end = LogEnd(log)

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from services.api_gateway.access.open_share import OpenShare
 from services.api_gateway.ws import sockets
 from tests.attack.serving_world import IN_MAKE_ATTACK
 from tests.integration.gateway_world import World, gateway_world
@@ -221,6 +222,22 @@ async def test_a_greedy_tenant_takes_no_connection_of_another(tmp_path: Path) ->
             async with socket(world) as client:
                 await client.tell(op="ping")
                 await client.next()
+
+
+async def test_a_greedy_tenant_leaves_subscriptions_to_others(world: World) -> None:
+    world.gateway.sockets.subscriptions = OpenShare(10)
+    await world.ask("PUT", "/v1/tenants/greedy", 201)
+    key = await key_of(world, "member", "mallory", "greedy")
+    async with socket(world, key=key) as greedy, socket(world) as client:
+        for number in range(9):
+            await greedy.subscribe(f"s{number}", "nodes", snapshot=False)
+        frames = [await greedy.next() for _ in range(9)]
+        assert [frame["data"].get("status") for frame in frames].count(429) == 1
+        await client.subscribe("a", "nodes")
+        await client.until("ready")
+    async with asyncio.timeout(5):
+        while world.gateway.sockets.subscriptions.held:
+            await asyncio.sleep(0.01)
 
 
 @IN_MAKE_ATTACK

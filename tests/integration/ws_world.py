@@ -65,7 +65,9 @@ async def socket(
 ) -> AsyncIterator[Socket]:
     headers = {"authorization": f"Bearer {key}"} if key else {}
     address = (url or world.url).replace("http", "ws", 1) + "/v1/ws"
-    async with connect(address, additional_headers=headers, max_size=None, **options) as connection:
+    async with connect(
+        address, additional_headers=headers, max_size=None, close_timeout=1, **options
+    ) as connection:
         yield Socket(connection)
 
 

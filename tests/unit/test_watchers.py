@@ -1,6 +1,7 @@
 """Clients that watch: each is woken by what it wants, and by nothing else."""
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 
 import pytest
 
@@ -122,12 +123,17 @@ async def test_nodes_that_changed_since_are_known_from_the_beginning_on() -> Non
     assert made.nodes_since(11, devices=True) == {"n1": 12, "n2": 12}
 
 
-async def test_the_pace_grows_with_the_number_of_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_pace_grows_with_the_clients_of_a_tenant_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     made = Waiting()
-    assert made.pace_s() == PACE_S
-    for _ in range(1_000):
-        made.feeds.enter(ALL)
-    assert made.pace_s() > PACE_S
-    monkeypatch.setattr(waiting, "WATCHERS_MAX", 1_000)
-    with pytest.raises(Problem, match="1000 clients watch"):
+    assert made.pace_s("greedy") == PACE_S
+    with ExitStack() as stack:
+        for _ in range(1_000):
+            stack.enter_context(made.following("greedy"))
+        assert made.pace_s("greedy") > PACE_S == made.pace_s("quiet")
+    assert not made.followers
+    monkeypatch.setattr(waiting, "WATCHERS_MAX", 1)
+    made.feeds.enter(ALL)
+    with pytest.raises(Problem, match="1 clients watch"):
         made.feeds.check_room()

@@ -70,33 +70,34 @@ class Stream:
 
     async def pieces(self, idle_s: float | None = None) -> AsyncGenerator[Piece | None, None]:
         """Yield the pieces for ever. None means that nothing changed for `idle_s`."""
-        feeds, loop = self.gateway.waiting.feeds, asyncio.get_running_loop()
-        watcher = feeds.enter(self.interest)
+        waiting, tenant = self.gateway.waiting, self.principal.tenant
+        watcher = waiting.feeds.enter(self.interest)
         try:
-            seq = self.gateway.cluster.seq
-            async for piece in self._beginning(seq):
-                yield piece
-            yield Piece(self.nodes_as, [], seq, seq, is_ready=True)
-            next_s = 0.0
-            while True:
-                if not await _is_woken(watcher, idle_s):
-                    yield None
-                    continue
-                if (early_s := next_s - loop.time()) > 0:
-                    await asyncio.sleep(early_s)
-                next_s = loop.time() + self.gateway.waiting.pace_s()
-                before, seq = seq, self.gateway.cluster.seq
-                jobs, nodes = watcher.take()
-                async for piece in self._group(jobs, nodes, before, seq):
+            with waiting.following(tenant):
+                seq, last_s = self.gateway.cluster.seq, 0.0
+                async for piece in self._beginning(seq):
                     yield piece
+                yield Piece(self.nodes_as, [], seq, seq, is_ready=True)
+                while True:
+                    if not await _is_woken(watcher, idle_s):
+                        yield None
+                        continue
+                    last_s = await waiting.wait_pace(tenant, last_s)
+                    before, seq = seq, self.gateway.cluster.seq
+                    jobs, nodes = watcher.take()
+                    async for piece in self._group(jobs, nodes, before, seq):
+                        yield piece
         finally:
-            feeds.leave(watcher)
+            waiting.feeds.leave(watcher)
 
     async def _beginning(self, seq: int) -> AsyncGenerator[Piece, None]:
         if self.only_changes and not self.after:
             return
         job_filter = self.interest.jobs
-        jobs = [] if job_filter is None else await self._jobs(job_filter)
+        jobs = []
+        if job_filter is not None:
+            async with self.gateway.scan_turns.of(self.principal.tenant):
+                jobs = await self._jobs(job_filter)
         nodes = self._nodes() if self.interest.nodes or self.interest.devices else []
         async for piece in self._group(jobs, nodes, self.after, self.after):
             yield piece._replace(is_first=not self.after)

@@ -69,6 +69,10 @@ class Entries:
             yield piece
             await asyncio.sleep(0)
 
+    def remembers(self, seq: int) -> bool:
+        """Return whether an entry is in memory, or is not written yet."""
+        return not self.recent or seq >= self.recent[0].seq
+
     def _in_memory(self, seq: int) -> Entry | None:
         if not self.recent:
             return None

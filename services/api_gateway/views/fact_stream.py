@@ -6,7 +6,7 @@ tests/integration/test_gateway_views.py, tests/attack/test_names_of_others.py.
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -199,19 +199,46 @@ async def fact_groups(
 
     An empty group means that nothing came for MUSTER_KEEPALIVE_MS.
     """
-    while True:
-        async with aclosing(gateway.entries.scan(after, gateway.cluster.seq)) as slices:
-            async for piece in slices:
-                after = piece[-1].seq if piece else after
-                found = [
-                    fact for entry in piece for fact in gateway.fact_rows.of(entry, fact_filter)
-                ]
-                if found:
-                    yield found
-        if gateway.cluster.seq <= after:
+    waiting, tenant, last_s = gateway.waiting, fact_filter.principal.tenant, 0.0
+    with waiting.following(tenant):
+        while True:
+            async with aclosing(_read(gateway, fact_filter, after)) as slices:
+                async for seq, found in slices:
+                    after = seq
+                    if found:
+                        yield found
+            if gateway.cluster.seq > after:
+                continue
             await asyncio.wait(
-                (gateway.waiting.sequence(after + 1),),
-                timeout=gateway.settings.keepalive_ms / 1_000,
+                (waiting.sequence(after + 1),), timeout=gateway.settings.keepalive_ms / 1_000
             )
             if gateway.cluster.seq <= after:
                 yield []
+            else:
+                last_s = await waiting.wait_pace(tenant, last_s)
+
+
+async def _read(
+    gateway: "Gateway", fact_filter: FactFilter, after: int
+) -> AsyncGenerator[tuple[int, list[FactSent]], None]:
+    """Yield the matching facts up to now, a slice at a time, with its last commit.
+
+    Slices of commits that are not in memory any more are read in turns of the tenant.
+    """
+    is_old, turn = (
+        not gateway.entries.remembers(after + 1),
+        gateway.scan_turns.of(fact_filter.principal.tenant),
+    )
+    async with aclosing(gateway.entries.scan(after, gateway.cluster.seq)) as slices:
+        while True:
+            async with turn if is_old else nullcontext():
+                piece = await anext(slices, None)
+                found = [
+                    fact
+                    for entry in piece or ()
+                    for fact in gateway.fact_rows.of(entry, fact_filter)
+                ]
+            if piece is None:
+                return
+            if piece:
+                yield piece[-1].seq, found

@@ -6,7 +6,9 @@ tests/unit/test_gateway_log_end.py and tests/unit/test_watchers.py.
 
 import asyncio
 import heapq
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
 from libs.common.change import Change
@@ -16,8 +18,8 @@ from libs.common.transport.log import Log
 from services.api_gateway.problems import Problem
 from services.api_gateway.views.interests import Interest, Journal
 
-WATCHERS_MAX: Final = 4_000
-# The least time between two deliveries to one client, and what each further client adds to it.
+WATCHERS_MAX: Final = 10_000
+# The least time between two deliveries to one client, and what each client of its tenant adds.
 PACE_S: Final = 0.02
 PACE_EACH_S: Final = 0.000_2
 # Past this many, waiters that gave up are swept out.
@@ -191,6 +193,7 @@ class Waiting:
         self.by_seq: list[tuple[int, int, asyncio.Future[None]]] = []
         self.by_job: dict[JobId, list[asyncio.Future[None]]] = {}
         self.feeds = Feeds()
+        self.followers: Counter[str] = Counter()
         self.node_seqs: dict[NodeId, int] = {}
         self.device_seqs: dict[NodeId, int] = {}
         self.known_since = 0
@@ -258,9 +261,31 @@ class Waiting:
         seqs = self.device_seqs if devices else self.node_seqs
         return {node_id: at for node_id, at in seqs.items() if at > seq}
 
-    def pace_s(self) -> float:
-        """Return the least time between two deliveries to one client.
+    @contextmanager
+    def following(self, tenant: str) -> Iterator[None]:
+        """Count a client of the tenant that follows, for the pace."""
+        self.followers[tenant] += 1
+        try:
+            yield
+        finally:
+            self.followers[tenant] -= 1
+            if not self.followers[tenant]:
+                del self.followers[tenant]
 
-        It grows with the number of clients, so that they leave time for other requests.
+    def pace_s(self, tenant: str) -> float:
+        """Return the least time between two deliveries to one client of the tenant.
+
+        It grows with the number of the tenant's clients, so that they leave time for others.
         """
-        return max(PACE_S, PACE_EACH_S * self.feeds.watchers)
+        return max(PACE_S, PACE_EACH_S * self.followers[tenant])
+
+    async def wait_pace(self, tenant: str, last_s: float) -> float:
+        """Wait until a client may be sent more that was sent something at `last_s`; return the time
+        then, by the loop's clock.
+        """
+        now_s = asyncio.get_running_loop().time()
+        early_s = last_s + self.pace_s(tenant) - now_s
+        if early_s <= 0:
+            return now_s
+        await asyncio.sleep(early_s)
+        return now_s + early_s

@@ -226,6 +226,12 @@ class SocketClient:
     async def _subscription(self, wish: Subscribe) -> None:
         """Send the frames of a subscription until it ends. An error ends it with a frame."""
         places: list[Place] = []
+        shares, tenant = self.gateway.sockets.subscriptions, self.principal.tenant
+        try:
+            self.gateway.sockets.take_subscription(tenant)
+        except Problem as refused:
+            await self._refuse(wish.id, refused)
+            return
         try:
             batches = await self._open(wish, places)
             self._record(wish, 200)
@@ -240,6 +246,7 @@ class SocketClient:
             with suppress(OSError):
                 await self._refuse(wish.id, problem, field if is_field else "")
         finally:
+            shares.give_back(tenant)
             for place in places:
                 place.leave()
 
@@ -269,7 +276,6 @@ class SocketClient:
             case counts.SUMMARY | counts.METRICS:
                 return counts.value_batches(self.values, principal, wish.topic, name)
             case _:
-                gateway.waiting.feeds.check_room()
                 return topics.row_batches(topics.stream_of(gateway, principal, wish), name)
 
     def _record(self, wish: Subscribe, status: int, denied: str = "") -> None:

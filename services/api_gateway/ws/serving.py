@@ -5,7 +5,8 @@ have a key and no session. Tests: tests/integration/test_gateway_ws.py.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -45,16 +46,13 @@ class SocketApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection. Raises Problem before it is accepted."""
         sockets, principal = self.gateway.sockets, scope.get("principal")
-        sockets.check_room(is_stranger=principal is None)
         link: Link = scope["extensions"][EXTENSION]
         if principal is not None:
-            place = self.gateway.places.take(principal.tenant)
-            try:
+            with self._place(principal.tenant):
                 await self._accept(receive, send)
                 await self._serve(scope, receive, link, principal=principal, key=scope["key"])
-            finally:
-                place.leave()
             return
+        sockets.check_stranger()
         sockets.strangers += 1
         try:
             await self._accept(receive, send)
@@ -65,12 +63,21 @@ class SocketApp:
             return
         principal, key = found
         try:
-            place = self.gateway.places.take(principal.tenant)
+            with self._place(principal.tenant):
+                await self._serve(scope, receive, link, principal=principal, key=key)
         except Problem as problem:
             link.cut(TRY_AGAIN_LATER, problem.detail)
-            return
+
+    @contextmanager
+    def _place(self, tenant: str) -> Iterator[None]:
+        """Hold a place for a connection. Raises Problem if the tenant can have none."""
+        sockets, place = self.gateway.sockets, self.gateway.places.take(tenant)
         try:
-            await self._serve(scope, receive, link, principal=principal, key=key)
+            sockets.take(tenant)
+            try:
+                yield
+            finally:
+                sockets.connections.give_back(tenant)
         finally:
             place.leave()
 

@@ -6,11 +6,13 @@ Tests: tests/integration/test_gateway_ws.py, tests/attack/test_ws_clients.py.
 import asyncio
 from typing import Final, Protocol
 
+from services.api_gateway.access.open_share import BUSY_S, TENANT_FULL, OpenShare
 from services.api_gateway.problems import Problem
 from services.api_gateway.telemetry import SocketTelemetry
 
 ROUTE: Final = "/v1/ws"
 SOCKETS_MAX: Final = 4_000
+SUBSCRIPTIONS_MAX: Final = 8_000
 # Connections that have not sent their key yet.
 STRANGERS_MAX: Final = 64
 # Clients are looked at so often within the time that they may leave their frames unread.
@@ -43,19 +45,37 @@ class Sockets:
         self.telemetry = telemetry
         self.unread_ms = unread_ms
         self.clients: set[Client] = set()
+        self.connections = OpenShare(SOCKETS_MAX)
+        self.subscriptions = OpenShare(SUBSCRIPTIONS_MAX)
         self.strangers = 0
         self.is_stopping = False
 
-    def check_room(self, is_stranger: bool) -> None:
-        """Raise Problem 503 if the gateway has its maximum of connections, or stops."""
-        if self.is_stopping:
-            raise Problem(503, "this gateway is stopping: use another one, or try again")
-        if len(self.clients) >= SOCKETS_MAX or (is_stranger and self.strangers >= STRANGERS_MAX):
+    def check_stranger(self) -> None:
+        """Raise Problem 503 if too many connections have not sent their key yet."""
+        self.check_stopping()
+        if self.strangers >= STRANGERS_MAX:
             raise Problem(
                 503,
-                f"{len(self.clients)} WebSockets are open at this gateway, {self.strangers} of "
-                "them without a key: close one, send the key in the header, or use another gateway",
+                f"{STRANGERS_MAX} WebSockets at this gateway have not sent their key yet, the "
+                "maximum: send the key in the header Authorization, or try again",
             )
+
+    def check_stopping(self) -> None:
+        if self.is_stopping:
+            raise Problem(503, "this gateway is stopping: use another one, or try again")
+
+    def take(self, tenant: str) -> None:
+        """Count a connection of the tenant.
+
+        Raises Problem 503 if the gateway stops or has its maximum, and 429 if the tenant has its
+        share of it.
+        """
+        self.check_stopping()
+        _take(self.connections, tenant, "WebSockets")
+
+    def take_subscription(self, tenant: str) -> None:
+        """Count a subscription of the tenant. Raises as `take`."""
+        _take(self.subscriptions, tenant, "subscriptions")
 
     def enter(self, client: Client) -> None:
         self.clients.add(client)
@@ -88,3 +108,21 @@ class Sockets:
                         f"nothing was read for {self.unread_ms / 1_000:g} s: continue after "
                         f"{client.last_seq()}",
                     )
+
+
+def _take(share: OpenShare, tenant: str, what: str) -> None:
+    refused = share.take(tenant)
+    if refused == TENANT_FULL:
+        raise Problem(
+            429,
+            f"tenant {tenant} has {share.of_tenant[tenant]} {what} open, most of what this gateway "
+            "has left: close some, or use another gateway",
+            retry_after_s=BUSY_S,
+        )
+    if refused:
+        raise Problem(
+            503,
+            f"this gateway has {share.held} {what} open, the maximum: use another one, or try "
+            "again",
+            retry_after_s=BUSY_S,
+        )
