@@ -1,4 +1,4 @@
-"""Rows are encoded once while no commit follows, for all clients that may see the same."""
+"""Rows are encoded once for all clients that may see the same, until what they show changes."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -19,11 +19,27 @@ EVE = Principal("n", "physics", "eve", MEMBER)
 A = NodeId("a")
 
 
+class Clock:
+    """A clock that the test moves."""
+
+    now_ns = 0
+
+    def boot_ns(self) -> int:
+        return self.now_ns
+
+
 @pytest.fixture
 def gateway() -> Any:
     """What `Rows` reads of a gateway."""
     state = given([registered("a", 2), *waiting("mine"), placed("mine", member("a", 0))])
-    return SimpleNamespace(cluster=state.cluster, pulse=SimpleNamespace(heard_ns=lambda node_id: 0))
+    changed: dict[str, int] = {}
+    return SimpleNamespace(
+        cluster=state.cluster,
+        pulse=SimpleNamespace(heard_ns=lambda node_id: 0),
+        clock=Clock(),
+        history=SimpleNamespace(changed=lambda job_id: changed.get(job_id, 0), seqs=changed),
+        waiting=SimpleNamespace(node_seqs={}, device_seqs={}),
+    )
 
 
 def test_clients_that_may_see_the_same_share_a_row(gateway: Any) -> None:
@@ -53,20 +69,42 @@ def test_what_is_not_there_has_no_row(gateway: Any) -> None:
     assert made.fleet(ROOT, NodeId("x")) is None
 
 
-def test_a_commit_makes_all_rows_anew(gateway: Any) -> None:
+def test_a_commit_makes_the_rows_of_what_it_changed_anew(gateway: Any) -> None:
     made = Rows(gateway)
-    made.job(ROOT, JobId("mine"))
-    gateway.cluster.seq += 1
+    for _ in range(2):
+        made.job(ROOT, JobId("mine"))
+        made.node(ROOT, A)
+        made.fleet(ROOT, A)
+    assert made.encoded == 3
     gateway.cluster.jobs[JobId("mine")].state = "running"
-    row = made.job(ROOT, JobId("mine"))
+    gateway.history.seqs["mine"] = gateway.waiting.device_seqs[A] = 7
+    row, device = made.job(ROOT, JobId("mine")), made.fleet(ROOT, A)
     assert row is not None and msgspec.json.decode(row)["state"] == "running"
+    assert device is not None and b"IN_USE" in device
+    made.node(ROOT, A)
+    assert made.encoded == 5
+
+
+def test_a_row_gets_old(gateway: Any) -> None:
+    made = Rows(gateway)
+    made.node(ROOT, A)
+    gateway.clock.now_ns += rows.AGE_NS
+    made.node(ROOT, A)
+    assert made.encoded == 1
+    gateway.clock.now_ns += 1
+    made.node(ROOT, A)
     assert made.encoded == 2
 
 
-def test_the_kept_rows_are_bounded(gateway: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "KEPT_BYTES_MAX", 10)
+def test_the_kept_rows_are_bounded_and_the_last_used_ones_stay(
+    gateway: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = Rows(gateway)
-    for _ in range(5):
-        made.job(ROOT, JobId("mine"))
-        made.node(ROOT, A)
-    assert made.encoded == 10
+    sizes = [len(row or b"") for row in (made.job(ROOT, JobId("mine")), made.node(ROOT, A))]
+    monkeypatch.setattr(rows, "KEPT_BYTES_MAX", sum(sizes))
+    made.job(ROOT, JobId("mine"))
+    made.fleet(ROOT, A)
+    made.job(ROOT, JobId("mine"))
+    assert made.encoded == 3
+    made.node(ROOT, A)
+    assert made.encoded == 4
