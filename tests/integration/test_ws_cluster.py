@@ -1,5 +1,5 @@
-"""GET /v1/ws of a real cluster: the output of a real job, its states and its device on the map, also
-over a gateway that is killed and started again by its launcher.
+"""GET /v1/ws of a real cluster: a real job's output, its states and its device on the map, over a
+gateway that is killed and started again by its launcher.
 """
 
 import asyncio
