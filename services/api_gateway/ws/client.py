@@ -53,6 +53,8 @@ ROUTES: Final = {
     "metrics": "/v1/cluster",
     "summary": "/v1/cluster",
 }
+# The topics that continue after a commit.
+RESUMED: Final = ("jobs", "nodes", "fleet", "events")
 # Notes a subscription in the access records: the scope, the status, and why it was denied.
 Note = Callable[[Scope, int, str], None]
 
@@ -85,6 +87,8 @@ class SocketClient:
         self.ids = OpenIds()
         self.tasks: dict[str, asyncio.Task[None]] = {}
         self.requests: dict[str, ModelRequest] = {}
+        # The commit after which each subscription would continue.
+        self.seqs: dict[str, int] = {}
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.is_closed = False
 
@@ -94,7 +98,7 @@ class SocketClient:
         return self.outbox.waits_ns()
 
     def last_seq(self) -> int:
-        return self.outbox.seq
+        return min(self.seqs.values(), default=self.gateway.cluster.seq)
 
     def close(self, code: int, why: str, reason: str) -> None:
         """Close the connection with a code and a reason; further calls do nothing."""
@@ -187,7 +191,14 @@ class SocketClient:
                 await self._tell_end(message.id)
             case Request():
                 self.ids.enter(message.id, REQUEST)
-                request = ModelRequest(self.app, self.scope, self.key, message, self.outbox)
+                request = ModelRequest(
+                    app=self.app,
+                    scope=self.scope,
+                    key=self.key,
+                    wish=message,
+                    outbox=self.outbox,
+                    seq=lambda: self.gateway.cluster.seq,
+                )
                 self.requests[message.id] = request
                 self._start(message.id, request.run())
             case Cancel():
@@ -209,16 +220,15 @@ class SocketClient:
     def _forget(self, name: str) -> None:
         self.tasks.pop(name, None)
         self.requests.pop(name, None)
+        self.seqs.pop(name, None)
         self.ids.leave(name)
 
     async def _tell_end(self, name: str) -> None:
-        seq = self.gateway.cluster.seq
-        await self.outbox.send([Name(name).frame("end", seq, b'{"reason":"unsubscribed"}')])
+        await self.outbox.send([Name(name).frame("end", 0, b'{"reason":"unsubscribed"}')])
 
     async def _refuse(self, name: str, problem: Problem, field: str = "") -> None:
-        error = frames.error(
-            name, self.outbox.seq, problem.status, detail=problem.detail, field=field
-        )
+        seq = self.seqs.get(name, 0)
+        error = frames.error(name, seq, problem.status, detail=problem.detail, field=field)
         await self.outbox.send([error])
 
     # Subscriptions.
@@ -227,6 +237,8 @@ class SocketClient:
         """Send the frames of a subscription until it ends. An error ends it with a frame."""
         places: list[Place] = []
         shares, tenant = self.gateway.sockets.subscriptions, self.principal.tenant
+        if wish.topic in RESUMED:
+            self.seqs[wish.id] = wish.after
         try:
             self.gateway.sockets.take_subscription(tenant)
         except Problem as refused:
@@ -237,7 +249,9 @@ class SocketClient:
             self._record(wish, 200)
             async with aclosing(batches) as opened:
                 async for batch in opened:
-                    await self.outbox.send(batch.messages, batch.seq)
+                    await self.outbox.send(batch.messages)
+                    if wish.id in self.seqs:
+                        self.seqs[wish.id] = batch.seq
         except (Problem, Refused, Unavailable) as error:
             problem = _problem_of(error)
             self._record(wish, problem.status, problem.detail if problem.status == 403 else "")

@@ -6,6 +6,7 @@ client's `cancel` is what a hang-up is over HTTP. Tests: tests/integration/test_
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
@@ -27,14 +28,26 @@ CLIENT_ERROR: Final = 400
 
 
 class ModelRequest:
-    """One request on a connection. `app` is the gateway's edge, `scope` the connection's."""
+    """One request on a connection.
 
-    def __init__(self, app: ASGIApp, scope: Scope, key: str, wish: Request, outbox: Outbox) -> None:
+    `app` is the gateway's edge, `scope` the connection's, and `seq` returns the gateway's commit.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        scope: Scope,
+        key: str,
+        wish: Request,
+        outbox: Outbox,
+        seq: Callable[[], int],
+    ) -> None:
         self.app = app
         self.scope = scope
         self.key = key
         self.wish = wish
         self.outbox = outbox
+        self.seq = seq
         self.name = Name(wish.id)
         self.status = 0
         self._is_stream = False
@@ -133,7 +146,7 @@ class ModelRequest:
         await self.outbox.send([self._frame(event, frames.encoded(data))])
 
     def _frame(self, event: str, data: bytes) -> bytes:
-        return self.name.frame(event, self.outbox.seq, data)
+        return self.name.frame(event, self.seq(), data)
 
 
 def _error_in(data: bytes) -> dict[str, Any] | None:

@@ -22,23 +22,20 @@ class Link(Protocol):
 class Outbox:
     """The way out of one connection.
 
-    `seq` is the last commit that was sent. `now_ns` is the machine's own clock, `count` counts the
-    frames.
+    `now_ns` is the machine's own clock, `count` counts the frames.
     """
 
     def __init__(self, link: Link, now_ns: Callable[[], int], count: Callable[[int], None]) -> None:
         self.link = link
         self.now_ns = now_ns
         self.count = count
-        self.seq = 0
         self._waits_since_ns = 0
         self._turn = asyncio.Lock()
 
-    async def send(self, messages: Sequence[bytes], seq: int = 0) -> None:
+    async def send(self, messages: Sequence[bytes]) -> None:
         """Send a batch, and wait until there is room for the next.
 
-        `seq` is the commit up to which the client then has everything of one topic. Raises OSError
-        if the client has left.
+        Raises OSError if the client has left.
         """
         async with self._turn:
             self._waits_since_ns = self.now_ns()
@@ -47,7 +44,6 @@ class Outbox:
             finally:
                 self._waits_since_ns = 0
             self.count(len(messages))
-            self.seq = max(self.seq, seq)
 
     def waits_ns(self) -> int:
         """Return how long the present batch has waited for the client; 0 if none waits."""

@@ -35,7 +35,7 @@ class Client(Protocol):
         """Close with a code and a reason; `why` is the reason in one word, for the metrics."""
 
     def last_seq(self) -> int:
-        """Return the last commit that the client was sent."""
+        """Return the commit up to which the client has everything of all its subscriptions."""
 
 
 class Sockets:
