@@ -10,6 +10,7 @@ PURE: Final = (
     "libs/job/transport/frames.py",
     "libs/job/transport/session.py",
     "libs/common/adapters.py",
+    "services/api_gateway/views/output_search.py",
     "libs/common/arrays.py",
     "libs/common/placeholders.py",
     "libs/common/state/accounts.py",

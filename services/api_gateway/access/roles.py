@@ -73,6 +73,7 @@ ROUTES: Final[dict[tuple[str, str], Row]] = {
     ("GET", "/v1/pulled"): READ,
     ("DELETE", "/v1/pulled/{node_id}"): CREATE,
     ("GET", "/v1/jobs/{ref}/output"): READ,
+    ("GET", "/v1/jobs/{ref}/output/search"): READ,
     ("GET", "/v1/jobs/{ref}/attach"): READ,
     ("GET", "/v1/jobs/{ref}/files"): CHANGE,
     ("POST", "/v1/jobs/{ref}/copies"): CHANGE,

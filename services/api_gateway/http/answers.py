@@ -53,6 +53,7 @@ from services.api_gateway.views.kept import KeptList, KeptShown
 from services.api_gateway.views.memory import NodeMemoryShown
 from services.api_gateway.views.models import ModelShown
 from services.api_gateway.views.nodes import GpuFull, NodeFull, NodeShown
+from services.api_gateway.views.output_search import SearchAnswer
 from services.api_gateway.views.queues import QueueShown
 from services.api_gateway.views.reservations import ReservationShown
 from services.api_gateway.views.usage import UsageList
@@ -105,6 +106,7 @@ ANSWERS: Final[dict[tuple[str, str], Answer]] = {
     ("DELETE", "/v1/pulled/{node_id}"): Answer(kind=Unpulled),
     ("GET", "/v1/jobs/{ref}/wait"): Answer(kind=JobShown),
     ("GET", "/v1/jobs/{ref}/output"): Answer(media=(BYTES,)),
+    ("GET", "/v1/jobs/{ref}/output/search"): Answer(kind=SearchAnswer),
     ("GET", "/v1/jobs/{ref}/attach"): Answer(media=(LINES,)),
     ("GET", "/v1/jobs/{ref}/files"): Answer(media=(BYTES, TAR)),
     ("POST", "/v1/jobs/{ref}/copies"): Answer((202,), CopyShown),

@@ -67,11 +67,12 @@ class ListQuery(MomentQuery, frozen=True):
     """Filters of jobs. `after` is the last answer's `next`.
 
     `all`: also jobs that have ended. `elements`: also the elements of arrays that have begun;
-    otherwise an array is one row.
+    otherwise an array is one row. `newest`: the last submitted first.
     """
 
     all: bool = False
     elements: bool = False
+    newest: bool = False
     state: str = ""
     label: tuple[str, ...] = ()
     since: str = ""
@@ -154,8 +155,9 @@ async def list_jobs(request: Request) -> Response:
     check_range("limit", query.limit, 1, LIST_MAX)
     job_filter = _JobFilter(query, moment.now_ns(), principal_of(request))
     page: list[Job] = []
-    last = Place(query.after, sys.maxsize)
-    while places := moment.index.listed(last, SCAN_SLICE):
+    listed = moment.index.listed_back if query.newest else moment.index.listed
+    last = _beginning(query)
+    while places := listed(last, SCAN_SLICE):
         for place in places:
             job = moment.cluster.jobs.get(place.job_id)
             if job is None or not job_filter.matches(job):
@@ -166,6 +168,13 @@ async def list_jobs(request: Request) -> Response:
         last = places[-1]
         await asyncio.sleep(0)
     return await _page(moment, page, None)
+
+
+def _beginning(query: ListQuery) -> Place:
+    """Return the place after which the page begins, in the list's direction."""
+    if query.newest:
+        return Place(query.after or sys.maxsize, 0)
+    return Place(query.after, sys.maxsize)
 
 
 async def _page(moment: Moment, page: list[Job], following: int | None) -> Response:

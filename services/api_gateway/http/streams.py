@@ -84,12 +84,8 @@ async def output(request: Request, ref: str) -> Response:
     gateway, query = await settled(request, OutputQuery)
     _check(query)
     job = job_of(request, ref)
-    _check_member(job, query.rank)
-    if not 0 <= query.attempt <= job.attempt:
-        raise Refused(
-            f"attempt: job {job.job_id} has no attempt {query.attempt}: give 1 to {job.attempt}, "
-            "or 0 for the current one"
-        )
+    check_member(job, query.rank)
+    check_attempt(job, query.attempt)
     reader = Reader(
         gateway, job, attempt=query.attempt or job.attempt, rank=query.rank, stream=query.stream
     )
@@ -150,7 +146,17 @@ def _check(query: OutputQuery) -> None:
     check_range("tail_bytes", query.tail_bytes, 0, OFFSET_MAX)
 
 
-def _check_member(job: Job, rank: int) -> None:
+def check_attempt(job: Job, attempt: int) -> None:
+    """Raise Refused if the job has no such attempt; 0 is the current one."""
+    if not 0 <= attempt <= job.attempt:
+        raise Refused(
+            f"attempt: job {job.job_id} has no attempt {attempt}: give 1 to {job.attempt}, or 0 "
+            "for the current one"
+        )
+
+
+def check_member(job: Job, rank: int) -> None:
+    """Raise Refused for a rank out of bounds, and Problem 409 for an array."""
     check_range("rank", rank, 0, job.spec.most_nodes - 1)
     if job.elements is not None:
         raise Problem(
@@ -169,7 +175,7 @@ async def attach(request: Request, ref: str) -> Response:
     for name, value in (("stdout", query.stdout), ("stderr", query.stderr)):
         check_range(name, value, 0, OFFSET_MAX)
     job = job_of(request, ref)
-    _check_member(job, query.rank)
+    check_member(job, query.rank)
     place = gateway.places.take(principal_of(request).tenant, job.job_id)
     frames = Attachment(
         gateway,

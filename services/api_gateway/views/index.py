@@ -94,6 +94,11 @@ class JobIndex:
         first = bisect_right(self.places, after)
         return self.places[first : first + count]
 
+    def listed_back(self, before: Place, count: int) -> list[Place]:
+        """Return the `count` places of the list before `before`, the nearest first."""
+        end = bisect_left(self.places, before)
+        return self.places[max(0, end - count) : end][::-1]
+
     def named(self, name: str, visible: Visible) -> Job | None:
         """Return the latest visible live job of that name, else the latest visible one."""
         latest = None
