@@ -10,7 +10,7 @@ GUARD := services/node_agent/supervisor/guard
 INIT := services/node_agent/runtimes/init
 
 .DEFAULT_GOAL := help
-.PHONY: help up down clean test test-drivers test-containers gpu attack memory clients check pure fix sim chaos bench docs e2e netns fabric rdma guard init
+.PHONY: help up down clean test test-drivers test-containers gpu attack memory clients check pure fix sim chaos bench docs e2e netns fabric rdma guard init browser
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -57,6 +57,10 @@ test-containers: $(STAMP) ## jobs in containers of a real engine (MUSTER_CONTAIN
 
 clients: $(STAMP) ## LiteLLM, LangChain and OpenAI's clients for Python and Node.js against llama.cpp in a cluster (installs 700 MB once)
 	@MUSTER_TEST_CLIENTS=1 $(BIN)/python -m pytest -rs tests/clients
+
+browser: $(STAMP) ## the dashboard in Chromium: every page, actions in a real cluster; pictures in build/browser (needs chromium)
+	@$(BIN)/python -c 'import playwright' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[browser]'
+	@MUSTER_TEST_BROWSER=1 $(BIN)/python -m pytest -rs tests/browser
 
 check: $(STAMP) ## format, lint, types, security, and the tests with coverage (without the simulation)
 	@$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy && $(BIN)/bandit -q -c pyproject.toml -r libs services

@@ -1,0 +1,59 @@
+// @ts-check
+/** Who is signed in. The session itself is a cookie that no script can read. */
+import { signal } from '@preact/signals';
+import { get, listeners, send } from './api.js';
+import { go, place } from './router.js';
+
+/** @typedef {{tenant: string, user: string, role: string, key_id: string}} Who */
+
+/** Null until the gateway has answered. @type {import('@preact/signals').Signal<{signed_in: boolean, principal: Who|null, oidc: boolean, expires_at: string|null}|null>} */
+export const session = signal(null);
+/** What went wrong at the last sign-in. */
+export const failure = signal('');
+
+/** @returns {Who|null} */
+export const who = () => session.value?.principal ?? null;
+
+listeners.refused = () => {
+  if (session.value?.signed_in) session.value = { ...session.value, signed_in: false, principal: null };
+};
+
+/** Read the session. A one-time link in the URL's fragment is used, and leaves the URL at once. */
+export async function begin() {
+  const link = new URLSearchParams(location.hash.slice(1)).get('link');
+  if (link) {
+    history.replaceState(null, '', location.pathname + location.search);
+    if (await signIn({ link })) return;
+  }
+  try {
+    session.value = await get('/v1/session');
+  } catch (error) {
+    failure.value = error instanceof Error ? error.message : String(error);
+    setTimeout(begin, 2000);
+  }
+}
+
+/** @param {{key?: string, link?: string}} proof */
+export async function signIn(proof) {
+  failure.value = '';
+  try {
+    session.value = await (await send('POST', '/v1/session', { body: proof })).json();
+    return true;
+  } catch (error) {
+    failure.value = error instanceof Error ? error.message : String(error);
+    return false;
+  }
+}
+
+export async function signOut() {
+  await send('DELETE', '/v1/session');
+  location.assign('/sign-in');
+}
+
+/** Where to go after the sign-in. */
+export function next() {
+  const wanted = place.value.query.next ?? '/';
+  return wanted.startsWith('/') && !wanted.startsWith('//') ? wanted : '/';
+}
+
+export const welcome = () => go(next(), { replace: true });

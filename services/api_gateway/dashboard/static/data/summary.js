@@ -1,0 +1,62 @@
+// @ts-check
+/** The counts at the top of every page: jobs by state, GPUs, nodes. From the stream, or of a past moment. */
+import { effect, signal } from '@preact/signals';
+import { getThen } from './api.js';
+import { moment } from './router.js';
+import { session } from './session.js';
+import { noteSeq, subscribe } from './stream.js';
+
+/** @type {import('@preact/signals').Signal<any>} */
+export const summary = signal(null);
+/** The last minutes of the summary, for the lines on the fleet page. @type {{at: number, busy: number, running: number, queued: number}[]} */
+export const trail = [];
+const TRAIL_MAX = 1800;
+const NOT_WELL = ['DEGRADED', 'RESETTING', 'OFFLINE', 'ERROR', 'MAINTENANCE'];
+
+/** The share of GPUs that is held, and the jobs by state, from either form of the answer. @param {any} given */
+export function counts(given) {
+  const gpus = given.gpus ?? {};
+  const states = gpus.states ?? gpus;
+  const total = gpus.total ?? given.gpus_total ?? 0;
+  return {
+    total,
+    held: gpus.free_share === undefined ? (given.gpu_share_held ?? 0) : total * 100 - gpus.free_share,
+    unhealthy: NOT_WELL.reduce((sum, name) => sum + (states[name] ?? 0), 0),
+    jobs: given.jobs ?? {},
+    nodes: given.nodes ?? {},
+  };
+}
+
+async function read() {
+  const found = await getThen('/v1/cluster');
+  noteSeq(moment.value ? 0 : found.seq);
+  take(found);
+  return found;
+}
+
+/** @param {any} found */
+function take(found) {
+  summary.value = { ...summary.value, ...found };
+  if (moment.value) return;
+  const { held, jobs } = counts(summary.value);
+  trail.push({ at: Date.now(), busy: held / 100, running: jobs.running ?? 0, queued: (jobs.queued ?? 0) + (jobs.pending ?? 0) });
+  if (trail.length > TRAIL_MAX) trail.shift();
+}
+
+/** Follow the summary while somebody is signed in. */
+export function begin() {
+  let leave = () => {};
+  effect(() => {
+    const at = moment.value;
+    leave();
+    leave = () => {};
+    if (!session.value?.signed_in) return;
+    const shown = () => moment.value === at;
+    read().then(
+      () => {
+        if (!at && shown()) leave = subscribe('summary', { hear: (event, data) => event === 'summary' && take(data), poll: read });
+      },
+      () => {},
+    );
+  });
+}

@@ -1,0 +1,95 @@
+// @ts-check
+/** One model: its replicas, who waits for it, how it is scaled, and a chat with it. */
+import { change, segment } from '../data/api.js';
+import { now } from '../data/clock.js';
+import { href, moment } from '../data/router.js';
+import { who } from '../data/session.js';
+import { useAnswer } from '../data/use_answer.js';
+import { html } from '../html.js';
+import { CommandLine, Empty, Facts, Loading, Panel, Trouble } from '../parts/basics.js';
+import { Chat } from '../parts/chat.js';
+import { Action } from '../parts/dialog.js';
+import { FirstToken } from '../parts/first_token.js';
+import { Scale } from '../parts/scale.js';
+import { Bar, State } from '../parts/state.js';
+import { Table } from '../parts/table.js';
+import { Why } from '../parts/why.js';
+import * as lines from '../view/command_lines.js';
+import { ago, count, millis } from '../view/format.js';
+import { request } from '../view/jobs.js';
+import { changes, creates } from '../view/rights.js';
+
+const TONES = ['run', 'wait', 'good', 'place', 'bad', 'off'];
+
+/** @param {{name: string}} props */
+export default function ModelPage({ name }) {
+  const path = `/v1/deployments/${segment(name)}`;
+  const { data: model, error, again } = useAnswer(path, {}, { topic: 'jobs', filter: { kind: 'replica', snapshot: false }, every: 5000 });
+  if (!model) return html`<div class="page"><div class="page-head"><h1>${name}</h1></div><${Trouble} error=${error} retry=${again} />${!error && html`<${Loading} />`}</div>`;
+  const may = changes(who(), model);
+  return html`<div class="page">
+    <div class="page-head">
+      <h1><a class="crumb" href=${href('/models')}>Models</a> <span class="crumb" aria-hidden="true">/</span> ${model.name}</h1>
+      <${State} state=${model.state} /><span class="sub">${model.ready} of ${model.wanted} ready · ${model.tenant}${model.user && `/${model.user}`}</span>
+      ${may &&
+      html`<div class="actions">
+        ${!model.scaling && html`<${Scale} model=${model} />`}
+        <${Action} title=${`Redeploy ${model.name}?`} text="Its replicas are replaced one by one; others answer meanwhile." line=${lines.redeploy(model.name)} label="Redeploy" run=${() => change('POST', `${path}/redeploy`, {})} />
+        <${Action} title=${`Undeploy ${model.name}?`} text="Its replicas end after their open requests, and its GPUs become free." line=${lines.undeploy(model.name)} label="Undeploy" danger=${true} run=${() => change('DELETE', path)} />
+      </div>`}
+    </div>
+    <${Trouble} error=${error} retry=${again} />
+    ${model.last_crash && model.state !== 'ready' && html`<p class="note bad"><span><b>Last crash</b> ${ago(millis(model.last_crash_at), now.value)}: ${model.last_crash}</span></p>`}
+    <div class="columns even">
+      <div class="stack">
+        <${Panel} title="Replicas" class="flush"><${Replicas} model=${model} /><//>
+        ${model.law && html`<${Panel} title="Scaling"><p>${model.law}</p><p class="muted">Between ${model.scaling?.replicas_min} and ${model.scaling?.replicas_max} replicas.</p><//>`}
+        <${Waiting} queue=${model.queue} />
+        <${FirstToken} name=${model.name} />
+      </div>
+      <div class="stack">
+        ${creates(who()) && !moment.value && html`<${Chat} model=${model} />`}
+      </div>
+    </div>
+    ${model.state !== 'ready' && may && html`<${Why} path=${`${path}/why`} name=${model.name} at=${0} state="queued" model=${true} />`}
+    <${Panel} title="Deployment">
+      ${model.command.length > 0 && html`<${CommandLine} line=${model.command.map(lines.quoted).join(' ')} label="The replicas' command" />`}
+      <${Facts}
+        rows=${[
+          ['Names', [model.served_name, ...model.aliases].filter(Boolean).join(', ')],
+          ['Each replica', request(model)],
+          ['Image', model.image],
+          ['Generation', String(model.generation)],
+          ['Deployed', ago(millis(model.deployed_at), now.value)],
+          ['Crashes', model.crashes || ''],
+          ['Health path', model.health_path],
+          ['Adapters', model.adapter_names.join(', ')],
+          ['Shared with', model.shared_with.join(', ')],
+        ]}
+      />
+    <//>
+  </div>`;
+}
+
+/** @param {{model: any}} props */
+function Replicas({ model }) {
+  const columns = [
+    { name: 'id', title: 'Replica', cell: (/** @type {any} */ each) => html`<a class="strong mono" href=${href(`/jobs/${segment(each.id)}`)}>${each.id}</a>` },
+    { name: 'state', title: 'State', width: '116px', cell: (/** @type {any} */ each) => html`<${State} state=${each.ready ? 'ready' : each.state} label=${each.ready ? 'ready' : each.state} />` },
+    { name: 'node', title: 'Node', width: '30%', cell: (/** @type {any} */ each) => each.node_id && html`<a href=${href(`/nodes/${segment(each.node_id)}`)}>${each.node_id}</a>` },
+    { name: 'since', title: 'Ready', width: '96px', right: true, from: 'medium', cell: (/** @type {any} */ each) => (each.ready_at ? ago(millis(each.ready_at), now.value) : '') },
+  ];
+  return html`<${Table} label="Replicas" rows=${model.replicas} columns=${columns} keyOf=${(/** @type {any} */ each) => each.id} empty=${html`<${Empty} title="No replica runs">${model.wanted ? 'The scheduler starts them.' : 'The first request starts one.'}<//>`} />`;
+}
+
+/** Who waits for the model, and the shares of the last minute. @param {{queue: any}} props */
+function Waiting({ queue }) {
+  if (!queue) return null;
+  const whole = queue.shares.reduce((/** @type {number} */ sum, /** @type {any} */ each) => sum + each.percent, 0) || 100;
+  return html`<${Panel} title="Requests at this gateway">
+    <p><b>${count(queue.waiting_requests)}</b> wait <span class="muted">· ${count(queue.waiting_tokens)} tokens</span></p>
+    ${queue.shares.length > 0 &&
+    html`<${Bar} whole=${whole} label=${queue.shares.map((/** @type {any} */ each) => `${each.tenant} ${each.percent} %`).join(', ')} parts=${queue.shares.map((/** @type {any} */ each, /** @type {number} */ i) => ({ value: each.percent, tone: TONES[i % TONES.length], name: each.tenant }))} />
+      <ul class="shares">${queue.shares.map((/** @type {any} */ each, /** @type {number} */ i) => html`<li key=${`${each.tenant}/${each.priority}`}><i class=${`fill-${TONES[i % TONES.length]}`}></i><span>${each.tenant} <span class="muted">${each.priority}, weight ${each.weight}</span></span><b>${each.percent} %</b><span class="muted">${each.waiting_requests} wait</span></li>`)}</ul>`}
+  <//>`;
+}

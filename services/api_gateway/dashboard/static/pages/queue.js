@@ -1,0 +1,81 @@
+// @ts-check
+/** The queues: what waits, in which order, since when, and why. */
+import { useState } from 'preact/hooks';
+import { segment } from '../data/api.js';
+import { now } from '../data/clock.js';
+import { changeQuery, href, moment, place } from '../data/router.js';
+import { useAnswer, useList } from '../data/use_answer.js';
+import { html } from '../html.js';
+import { CommandLine, Empty, Trouble } from '../parts/basics.js';
+import { JobActions } from '../parts/job_actions.js';
+import { State } from '../parts/state.js';
+import { Table } from '../parts/table.js';
+import { Why } from '../parts/why.js';
+import { count, counted, duration, millis } from '../view/format.js';
+import { inQueueOrder, matcher, merged, note, request, title } from '../view/jobs.js';
+
+const PAGE = 200;
+const KEPT_MAX = 20_000;
+const WAITS = { state: 'pending,queued' };
+
+export default function QueuePage() {
+  const { query } = place.value;
+  const chosen = query.queue ?? '';
+  const [opened, setOpened] = useState('');
+  const queues = useAnswer('/v1/queues', {}, { topic: 'summary' });
+  const list = useList('/v1/jobs', 'jobs', { ...WAITS, limit: PAGE }, {
+    topic: 'jobs',
+    filter: { ...WAITS, snapshot: false },
+    merge: (rows, changed, complete) => {
+      const newest = complete ? Infinity : (rows.at(-1)?.seq ?? Infinity);
+      return merged(rows, changed.filter((job) => job.seq <= newest), matcher(WAITS), false, KEPT_MAX);
+    },
+  });
+  const rows = inQueueOrder(list.rows.filter((job) => !chosen || job.queue === chosen)).map((job, at) => ({ ...job, at: at + 1 }));
+  const at = moment.value ? Date.now() : now.value;
+  const columns = [
+    { name: 'at', title: '#', width: '58px', right: true, cell: (/** @type {any} */ job) => html`<span class="muted">${job.held ? '–' : count(job.at)}</span>` },
+    { name: 'name', title: 'Job', width: '26%', cell: (/** @type {any} */ job) => html`<a class="strong" href=${href(`/jobs/${job.id}`)}>${title(job)}</a>` },
+    { name: 'user', title: 'User', width: '15%', from: 'medium', cell: (/** @type {any} */ job) => html`${job.user} <span class="muted">${job.tenant}</span>` },
+    { name: 'request', title: 'Requests', width: '124px', cell: request },
+    { name: 'priority', title: 'Priority', width: '70px', right: true, from: 'medium', cell: (/** @type {any} */ job) => String(job.priority) },
+    { name: 'waited', title: 'Waits', width: '80px', right: true, cell: (/** @type {any} */ job) => duration((at - (millis(job.submitted_at) ?? at)) / 1000) },
+    { name: 'state', title: 'State', width: '104px', from: 'large', cell: (/** @type {any} */ job) => html`<${State} state=${job.held ? 'held' : job.state} />` },
+    { name: 'note', title: 'For', from: 'large', cell: (/** @type {any} */ job) => html`<span class="muted" title=${note(job)}>${note(job).replace(/^waits for /, '')}</span>` },
+    { name: 'why', title: '', width: '78px', right: true, cell: (/** @type {any} */ job) => html`<button type="button" aria-expanded=${opened === job.id} onClick=${() => setOpened(opened === job.id ? '' : job.id)}>Why</button>` },
+  ];
+  const known = queues.data?.queues ?? [];
+  return html`<div class="page filled">
+    <div class="page-head"><h1>Queue</h1><span class="sub">${list.loading && !rows.length ? '' : `${counted(rows.length, 'job')} waiting${list.next === null ? '' : ' so far'}`}</span></div>
+    ${known.length > 0 &&
+    html`<ul class="cards" aria-label="Queues">
+      ${known.map(
+        (/** @type {any} */ queue) => html`<li key=${queue.name}>
+          <button type="button" class="card" aria-pressed=${chosen === queue.name} onClick=${() => changeQuery({ queue: chosen === queue.name ? undefined : queue.name })}>
+            <span class="strong">${queue.name}</span>
+            <span class="pair"><b>${count(queue.jobs_waiting)}</b> waiting</span>
+            <span class="pair"><b>${count(queue.jobs_on_nodes)}</b> on nodes</span>
+            <span class="muted">${queue.policy || 'priority, then time'}${queue.backfill ? ' · backfill' : ''} · weight ${queue.weight}</span>
+            ${queue.note && html`<span class="warn-text">${queue.note}</span>`}
+          </button>
+        </li>`,
+      )}
+    </ul>`}
+    <${Trouble} error=${list.error ?? queues.error} retry=${list.again} />
+    <section class="panel fill" aria-label="Waiting jobs"><div class="content">
+      <${Table}
+        label="Waiting jobs"
+        rows=${rows}
+        columns=${columns}
+        keyOf=${(/** @type {any} */ job) => job.id}
+        onRow=${(/** @type {any} */ job) => setOpened(opened === job.id ? '' : job.id)}
+        opened=${opened}
+        detail=${(/** @type {any} */ job) => html`<div class="opened-job"><${Why} bare=${true} path=${`/v1/jobs/${segment(job.id)}/why`} name=${job.id} at=${moment.value} state=${job.state} /><div class="toolbar"><${JobActions} job=${job} small=${true} /><a class="button" href=${href(`/jobs/${job.id}`)}>Open the job</a></div></div>`}
+        onEnd=${list.more}
+        loading=${list.loading}
+        empty=${html`<${Empty} title="Nothing waits">Every job that was admitted has its GPUs.<//>`}
+      />
+    </div></section>
+    <div class="foot"><${CommandLine} line="muster ps --all --state queued" /></div>
+  </div>`;
+}

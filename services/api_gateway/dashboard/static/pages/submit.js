@@ -1,0 +1,111 @@
+// @ts-check
+/** Submit a job: the usual fields, a check whether it would start now, and the command that does the same. */
+import { useEffect, useState } from 'preact/hooks';
+import { change } from '../data/api.js';
+import { go, href, moment } from '../data/router.js';
+import { useAnswer } from '../data/use_answer.js';
+import { html } from '../html.js';
+import { CommandLine, Field, Panel, Trouble } from '../parts/basics.js';
+import { tell } from '../parts/dialog.js';
+import { command, environment, fieldOf, given } from '../parts/form.js';
+import * as lines from '../view/command_lines.js';
+import { duration } from '../view/format.js';
+
+const SETTLED_MS = 600;
+const FIELDS = ['name', 'command', 'gpus', 'fraction', 'nodes', 'queue', 'priority', 'time_limit', 'image', 'env'];
+const BLANK = { name: '', command: '', gpus: '1', fraction: '', nodes: '1', queue: '', priority: '', time_limit: '', image: '', env: '' };
+
+/** The gateway's body of a form. @param {typeof BLANK} form */
+export function bodyOf(form) {
+  return given({
+    name: form.name.trim(),
+    command: command(form.command),
+    gpus: form.gpus === '' ? undefined : Number(form.gpus),
+    fraction: form.fraction === '' ? undefined : Number(form.fraction),
+    nodes: Number(form.nodes) > 1 ? Number(form.nodes) : undefined,
+    queue: form.queue,
+    priority: form.priority === '' ? undefined : Number(form.priority),
+    time_limit: form.time_limit.trim(),
+    image: form.image.trim(),
+    env: environment(form.env),
+  });
+}
+
+export default function SubmitPage() {
+  const [form, setForm] = useState(BLANK);
+  const [error, setError] = useState(/** @type {Error|null} */ (null));
+  const [check, setCheck] = useState(/** @type {any} */ (null));
+  const [sending, setSending] = useState(false);
+  const queues = useAnswer('/v1/queues').data?.queues ?? [];
+  const body = bodyOf(form);
+  const wrong = fieldOf(error, FIELDS);
+  useEffect(() => {
+    setCheck(null);
+    if (!body.command) return undefined;
+    const timer = setTimeout(() => change('POST', '/v1/whatif', body).then(setCheck, (failed) => setCheck({ failed })), SETTLED_MS);
+    return () => clearTimeout(timer);
+  }, [JSON.stringify(body)]);
+  const submit = async (/** @type {Event} */ event) => {
+    event.preventDefault();
+    setSending(true);
+    setError(null);
+    try {
+      const job = await change('POST', '/v1/jobs', body);
+      tell(`Job ${job.name || job.id} is submitted.`);
+      go(href(`/jobs/${job.id}`));
+    } catch (failed) {
+      setError(/** @type {Error} */ (failed));
+      setSending(false);
+    }
+  };
+  const input = (/** @type {keyof typeof BLANK} */ name, extra = {}) =>
+    html`<input name=${name} value=${form[name]} onInput=${(/** @type {any} */ event) => setForm({ ...form, [name]: event.target.value })} ...${extra} />`;
+  const help = (/** @type {string} */ name) => (wrong === name ? error?.message : undefined);
+  return html`<div class="page">
+    <div class="page-head"><h1>Submit a job</h1></div>
+    <div class="columns">
+      <form class="panel" onSubmit=${submit}>
+        <div class="content form">
+          <${Field} label="Command" wide=${true} error=${help('command')} help="One command, for example python train.py --epochs 3. With pipes or variables it runs in a shell.">
+            <textarea class="mono" rows="3" required spellcheck="false" value=${form.command} onInput=${(/** @type {any} */ event) => setForm({ ...form, command: event.target.value })} autofocus></textarea>
+          <//>
+          <${Field} label="Name" error=${help('name')} help="Other commands accept it instead of the id.">${input('name', { autocomplete: 'off' })}<//>
+          <${Field} label="GPUs on each node" error=${help('gpus')}>${input('gpus', { type: 'number', min: 0, max: 64 })}<//>
+          <${Field} label="Fraction of each GPU" error=${help('fraction')} help="Empty: whole GPUs. 0.25 is a quarter.">${input('fraction', { type: 'number', min: 0.01, max: 1, step: 0.01 })}<//>
+          <${Field} label="Nodes" error=${help('nodes')} help="All start at once, or none.">${input('nodes', { type: 'number', min: 1 })}<//>
+          <${Field} label="Queue" error=${help('queue')}>
+            <select value=${form.queue} onChange=${(/** @type {any} */ event) => setForm({ ...form, queue: event.target.value })}><option value="">default</option>${queues.filter((/** @type {any} */ each) => each.name !== 'default').map((/** @type {any} */ each) => html`<option key=${each.name} value=${each.name}>${each.name}</option>`)}</select>
+          <//>
+          <${Field} label="Priority" error=${help('priority')} help="0 to 100; a higher one starts first.">${input('priority', { type: 'number', min: 0, max: 100, placeholder: '50' })}<//>
+          <${Field} label="Time limit" error=${help('time_limit')} help="For example 90s, 1h30m.">${input('time_limit', { placeholder: 'none', autocomplete: 'off' })}<//>
+          <${Field} label="Image" error=${help('image')} help="Empty: a process on the node.">${input('image', { autocomplete: 'off' })}<//>
+          <${Field} label="Environment" wide=${true} error=${help('env')} help="One NAME=VALUE a line. Use secrets for passwords: the log keeps these.">
+            <textarea class="mono" rows="2" spellcheck="false" value=${form.env} onInput=${(/** @type {any} */ event) => setForm({ ...form, env: event.target.value })}></textarea>
+          <//>
+        </div>
+        <div class="content ends">
+          ${error && !wrong && html`<${Trouble} error=${error} />`}
+          <${CommandLine} line=${lines.submit(body)} />
+          <div class="buttons"><button type="submit" class="primary large" disabled=${sending || moment.value > 0}>${sending ? 'Submitting…' : 'Submit job'}</button></div>
+        </div>
+      </form>
+      <${Check} check=${check} wanted=${Boolean(body.command)} />
+    </div>
+  </div>`;
+}
+
+/** Whether the job would start now. @param {{check: any, wanted: boolean}} props */
+function Check({ check, wanted }) {
+  const shown = !wanted
+    ? html`<p class="muted">Type a command. The scheduler then says whether the job would start now.</p>`
+    : !check
+      ? html`<p class="muted">Asking the scheduler…</p>`
+      : check.failed
+        ? html`<p class="bad-text">${check.failed.message}</p>`
+        : check.would_start
+          ? html`<p><b>Yes.</b> On ${check.placement.map((/** @type {any} */ each) => each.node_id).join(', ')}.</p>`
+          : html`<p><b>No.</b> ${check.answer}</p>
+              ${check.estimate?.in_s != null && html`<p>Expected in ${duration(check.estimate.in_s)} <span class="muted">· ${check.estimate.basis}</span></p>`}
+              ${check.changes?.length > 0 && html`<h3>It would start now with</h3><ul class="dots">${check.changes.map((/** @type {string} */ text) => html`<li>${text}</li>`)}</ul>`}`;
+  return html`<${Panel} title="Would it start now?"><div role="status" class="stack">${shown}</div><//>`;
+}

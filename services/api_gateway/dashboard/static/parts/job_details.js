@@ -1,0 +1,76 @@
+// @ts-check
+/** A job's facts and figures: its phases, its ranks, its GPUs, its request. */
+import { now } from '../data/clock.js';
+import { href, moment } from '../data/router.js';
+import { html } from '../html.js';
+import * as lines from '../view/command_lines.js';
+import { clock, duration, gap, millis } from '../view/format.js';
+import { hasEnded, note, phases, request } from '../view/jobs.js';
+import { CommandLine, Copy, Facts, Panel } from './basics.js';
+import { JobLines } from './job_lines.js';
+import { Bar, State } from './state.js';
+import { Table } from './table.js';
+
+const TONES = { waiting: 'wait', placed: 'place', running: 'run' };
+
+/** @param {{job: any}} props */
+export function JobDetails({ job }) {
+  const at = moment.value ? (millis(job.ended_at) ?? Date.now()) : now.value;
+  const time = (/** @type {string|null} */ text) => (text ? clock(millis(text), at) : '');
+  const parts = phases(job, at);
+  const whole = parts.reduce((sum, part) => sum + part.ms, 0);
+  const problems = [...job.gpu_errors, ...job.warnings, job.refused_reason].filter(Boolean);
+  const said = note(job);
+  return html`
+    ${said && (job.state === 'failed' || job.state === 'rejected' || !hasEnded(job)) && html`<p class=${`note ${job.state === 'failed' || job.state === 'rejected' ? 'bad' : ''}`}>${said}</p>`}
+    ${problems.length > 0 && html`<div class="note warn" role="note"><ul>${problems.map((text) => html`<li>${text}</li>`)}</ul></div>`}
+    <${Panel} title="Attempt ${job.attempt || 1}">
+      <div>
+        <${Bar} whole=${whole || 1} label=${parts.map((part) => `${part.name} ${gap(part.ms)}`).join(', ')} parts=${parts.map((part) => ({ value: part.ms, tone: TONES[/** @type {keyof typeof TONES} */ (part.name)], name: part.name }))} />
+        <ul class="phase-names">${parts.map((part) => html`<li key=${part.name} class=${`tone-${TONES[/** @type {keyof typeof TONES} */ (part.name)]}`}><i></i>${part.name} <b>${gap(part.ms)}</b> <span class="muted">from ${clock(part.from, at)}</span></li>`)}</ul>
+      </div>
+      ${job.members.length > 0 && html`<${Ranks} job=${job} />`}
+    <//>
+    <${JobLines} job=${job} />
+    <${Panel} title="Job">
+      <${CommandLine} line=${job.command.map(lines.quoted).join(' ') || '(the image’s own command)'} label="The job's command" />
+      <${Facts}
+        rows=${[
+          ['Id', html`<span class="mono">${job.id}</span><${Copy} text=${job.id} label="Copy the id" />`],
+          ['Kind', job.kind],
+          ['Requests', request(job)],
+          ['Queue', job.queue],
+          ['Priority', String(job.priority)],
+          ['Submitted', time(job.submitted_at)],
+          ['Placed', time(job.placed_at)],
+          ['Started', time(job.started_at)],
+          ['Ended', time(job.ended_at)],
+          ['Exit code', job.exit_code === null ? '' : String(job.exit_code)],
+          ['Time limit', job.time_limit_s ? duration(job.time_limit_s) : 'none'],
+          ['Retries', job.retries ? `${job.retries_used} of ${job.retries}` : ''],
+          ['Preemptions', job.preemptions || ''],
+          ['Image', job.image],
+          ['Directory', job.workdir],
+          ['Model', job.model && html`<a href=${href(`/models/${encodeURIComponent(job.model)}`)}>${job.model}</a>`],
+          ['Array', job.element_of && html`<a href=${href(`/jobs/${job.element_of}`)}>${job.element_of}</a>`],
+          ['Labels', Object.entries(job.labels).map(([name, value]) => `${name}=${value}`).join(', ')],
+        ]}
+      />
+      <${CommandLine} line=${lines.describe(job.id)} />
+    <//>
+  `;
+}
+
+/** @param {{job: any}} props */
+function Ranks({ job }) {
+  const columns = [
+    { name: 'rank', title: 'Rank', width: '60px', cell: (/** @type {any} */ member) => String(member.rank) },
+    { name: 'node', title: 'Node', width: '24%', cell: (/** @type {any} */ member) => html`<a class="strong" href=${href(`/nodes/${encodeURIComponent(member.node_id)}`)}>${member.node_id}</a>` },
+    { name: 'state', title: 'State', width: '116px', cell: (/** @type {any} */ member) => html`<${State} state=${member.state === 'started' ? 'running' : member.state === 'released' || member.state === 'finished' ? 'completed' : member.state === 'lost' ? 'failed' : member.state} label=${member.state} />` },
+    { name: 'gpus', title: 'GPUs', from: 'medium', cell: (/** @type {any} */ member) => html`<span class="mono">${member.gpus.map((/** @type {any} */ gpu) => (gpu.share < 100 ? `${gpu.uuid} (${gpu.share} %)` : gpu.uuid)).join(' ')}</span>` },
+    { name: 'exit', title: 'Exit', width: '64px', right: true, cell: (/** @type {any} */ member) => (member.signal ? `sig ${member.signal}` : (member.exit_code ?? '')) },
+    { name: 'why', title: 'Reason', width: '24%', from: 'large', cell: (/** @type {any} */ member) => html`<span title=${member.detail}>${[member.reason, member.detail].filter(Boolean).join(': ')}</span>` },
+    { name: 'logs', title: '', width: '64px', right: true, cell: (/** @type {any} */ member) => html`<a href=${href(`/jobs/${job.id}`, { tab: 'logs', rank: member.rank || undefined })} aria-label=${`Logs of rank ${member.rank}`}>Logs</a>` },
+  ];
+  return html`<div class="ranks"><${Table} label="Ranks" rows=${job.members} columns=${columns} keyOf=${(/** @type {any} */ member) => String(member.rank)} /></div>`;
+}

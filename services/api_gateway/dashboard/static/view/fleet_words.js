@@ -1,0 +1,74 @@
+// @ts-check
+/** Pure: what the fleet map shows of a GPU: its condition, its holders, their colours, in words. */
+import { counted, gpus } from './format.js';
+
+export const MODES = ['tenant', 'job', 'health', 'model'];
+
+/** The condition of a GPU: ok, warn (degraded or kept from new work), bad, or off. @param {any} gpu @param {string} nodeState */
+export function condition(gpu, nodeState) {
+  if (nodeState === 'unreachable') return 'off';
+  if (gpu.state === 'ERROR' || gpu.health === 'resetting') return 'bad';
+  if (gpu.health === 'offline') return 'off';
+  if (gpu.service !== 'online' || gpu.health === 'degraded' || gpu.state === 'MAINTENANCE') return 'warn';
+  return 'ok';
+}
+
+/** What a holder is coloured by; the empty name is somebody whom the user may not see.
+ *  @param {any} holder @param {any} gpu @param {string} mode */
+export function keyOf(holder, gpu, mode) {
+  if (mode === 'model') return gpu.model;
+  if (holder.tenant === null) return '';
+  return mode === 'job' ? holder.job : holder.tenant;
+}
+
+/** @param {any} holder */
+export function holderName(holder) {
+  if (holder.tenant === null) return 'another tenant';
+  return holder.name || holder.job;
+}
+
+/** One GPU in a sentence, for the label under the map and for screen readers. @param {any} node @param {any} gpu */
+export function sentence(node, gpu) {
+  const shown = condition(gpu, node.state);
+  const why = shown === 'ok' ? '' : `, ${conditionWord(gpu, node.state)}`;
+  const held = gpu.holders.map((/** @type {any} */ each) => `${holderName(each)} ${each.share}%`).join(', ');
+  return `${node.id}, GPU ${gpu.index}, ${gpu.model}${why}: ${held || 'free'}`;
+}
+
+/** @param {any} gpu @param {string} nodeState */
+export function conditionWord(gpu, nodeState) {
+  if (nodeState === 'unreachable') return 'node unreachable';
+  if (gpu.state === 'ERROR') return 'quarantined';
+  if (gpu.health !== 'healthy') return gpu.health;
+  if (gpu.service !== 'online') return gpu.service;
+  return gpu.state === 'MAINTENANCE' ? 'draining' : 'healthy';
+}
+
+/** The rows of the legend: each key with its hundredths of GPUs, most first.
+ *  @param {any[]} nodes @param {string} mode */
+export function legend(nodes, mode) {
+  /** @type {Map<string, number>} */
+  const held = new Map();
+  const totals = { free: 0, total: 0, ok: 0, warn: 0, bad: 0, off: 0 };
+  for (const node of nodes) {
+    for (const gpu of node.gpus) {
+      totals.total += 1;
+      const shown = condition(gpu, node.state);
+      totals[shown] += 1;
+      if (shown === 'ok') totals.free += gpu.free;
+      if (mode === 'health') continue;
+      for (const holder of gpu.holders) {
+        const key = keyOf(holder, gpu, mode);
+        held.set(key, (held.get(key) ?? 0) + holder.share);
+      }
+    }
+  }
+  const rows = [...held].map(([key, share]) => ({ key, share })).sort((a, b) => b.share - a.share || (a.key < b.key ? -1 : 1));
+  return { rows, totals };
+}
+
+/** The whole map in a sentence. @param {any[]} nodes @param {any} totals */
+export function summary(nodes, totals) {
+  const sick = totals.warn + totals.bad + totals.off;
+  return `${counted(nodes.length, 'node')}, ${counted(totals.total, 'GPU')}, ${gpus(totals.free)} free, ${sick} not healthy`;
+}
