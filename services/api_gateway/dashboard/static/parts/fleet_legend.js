@@ -32,8 +32,8 @@ export function Legend({ mode, found, only, colours, ink }) {
         (/** @type {any} */ row) => html`<li key=${row.key}>
           <button type="button" class="quiet" aria-pressed=${only === row.key} disabled=${row.key === ''} onClick=${() => changeQuery({ only: only === row.key ? undefined : row.key })}>
             <span class="swatch" style=${{ background: colour(row.key) }}></span>
-            <span class="grow" title=${row.key}>${row.key === '' ? 'other tenants' : shortened(row.key, 26)}</span>
-            <b>${gpus(row.share)}</b><span class="muted part">${percent(row.share, totals.total * 100)} %</span>
+            <span class="grow" title=${row.key}>${row.key === '' ? 'other tenants' : shortened(row.name, 26)}</span>
+            <b>${gpus(row.share)}</b><span class="muted part">${mode === 'job' ? '' : `${percent(row.share, totals.total * 100)} %`}</span>
           </button>
         </li>`,
       )}

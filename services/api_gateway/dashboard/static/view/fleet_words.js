@@ -49,6 +49,8 @@ export function conditionWord(gpu, nodeState) {
 export function legend(nodes, mode) {
   /** @type {Map<string, number>} */
   const held = new Map();
+  /** @type {Map<string, string>} */
+  const names = new Map();
   const totals = { free: 0, total: 0, ok: 0, warn: 0, bad: 0, off: 0 };
   for (const node of nodes) {
     for (const gpu of node.gpus) {
@@ -60,10 +62,11 @@ export function legend(nodes, mode) {
       for (const holder of gpu.holders) {
         const key = keyOf(holder, gpu, mode);
         held.set(key, (held.get(key) ?? 0) + holder.share);
+        if (mode === 'job') names.set(key, holderName(holder));
       }
     }
   }
-  const rows = [...held].map(([key, share]) => ({ key, share })).sort((a, b) => b.share - a.share || (a.key < b.key ? -1 : 1));
+  const rows = [...held].map(([key, share]) => ({ key, share, name: names.get(key) ?? key })).sort((a, b) => b.share - a.share || (a.key < b.key ? -1 : 1));
   return { rows, totals };
 }
 

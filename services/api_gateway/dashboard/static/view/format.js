@@ -68,7 +68,9 @@ export function count(value) {
 
 /** A number of GPUs from hundredths: 200 is 2, 25 is 0.25. @param {number} hundredths */
 export function gpus(hundredths) {
-  return String(Math.round(hundredths) / 100);
+  const whole = Math.trunc(hundredths / 100);
+  const rest = String(Math.round(Math.abs(hundredths % 100))).padStart(2, '0').replace(/0+$/, '');
+  return rest ? `${count(whole)}.${rest}` : count(whole);
 }
 
 /** A number with at most so many decimals. @param {number} value @param {number} decimals */
