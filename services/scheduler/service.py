@@ -260,12 +260,7 @@ class Scheduler:
         await self.bus.subscribe(f"{subjects.OUTSTANDING}.*", self._on_outstanding)
         await self.bus.subscribe(subjects.ask_scheduler("alive"), self._on_alive)
         await self.bus.subscribe(subjects.ask_scheduler("position"), self._on_position)
-        await self.bus.subscribe(
-            subjects.ask_scheduler("why"), self.questions.on_why, concurrent=True
-        )
-        await self.bus.subscribe(
-            subjects.ask_scheduler("whatif"), self.questions.on_what_if, concurrent=True
-        )
+        await self.questions.listen(self.bus)
         await self.bus.subscribe(subjects.ask_scheduler("vitals"), self._on_vitals)
         await self.bus.subscribe(subjects.ask_scheduler("inventory"), self._on_inventory)
 

@@ -92,7 +92,7 @@ async def test_output_is_followed_while_the_job_runs(page: Tab) -> None:
 
 
 async def test_a_waiting_job_says_why_and_starts_when_a_gpu_is_freed(page: Tab) -> None:
-    await submit(page, "sleep 300", name="hog", gpus=str(GPUS), nodes="2")
+    await submit(page, "sleep 300", name="hog", gpus=str(GPUS), nodes="2", time_limit="1h")
     await state(page, "running")
     hog = page.page.url
     await submit(page, "sleep 300", name="patient")
@@ -101,6 +101,8 @@ async def test_a_waiting_job_says_why_and_starts_when_a_gpu_is_freed(page: Tab) 
     await page.page.locator(".why .answer").wait_for()
     await page.open("/queue")
     row = page.page.locator("tr", has_text="patient")
+    await row.get_by_text("in 59m").wait_for(timeout=SLOW_MS)
+    await page.shot("queue-of-a-real-cluster")
     await row.get_by_role("button", name="Why").click()
     await page.page.locator("tr.detail .answer").wait_for()
     await page.page.goto(patient)

@@ -89,6 +89,7 @@ ROUTES: Final[dict[tuple[str, str], Row]] = {
     ("POST", "/v1/jobs/{ref}/hold"): CHANGE,
     ("POST", "/v1/jobs/{ref}/release"): CHANGE,
     ("POST", "/v1/jobs/{ref}/requeue"): CHANGE,
+    ("GET", "/v1/upcoming"): READ,
     ("GET", "/v1/queues"): ANY,
     ("PUT", "/v1/queues/{name}"): ADMINISTER,
     ("GET", "/v1/reservations"): ANY,

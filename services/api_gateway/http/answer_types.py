@@ -12,6 +12,7 @@ from libs.common.model import JobSpec
 from services.api_gateway.access.roles import Principal
 from services.api_gateway.intents.secret_intents import SecretShown
 from services.api_gateway.views.identity import AccessShown
+from services.api_gateway.views.jobs import JobShown
 
 
 class Event(msgspec.Struct):
@@ -135,6 +136,32 @@ class Why(Proof, kw_only=True):
     state: str
     job_id: str = ""
     model: str = ""
+
+
+class UpcomingJob(msgspec.Struct):
+    """A waiting job, and its place in the order in which the scheduler tries jobs.
+
+    `in_s` are the seconds until its expected start; null if they are unknown.
+    """
+
+    position: int
+    in_s: int | None
+    job: JobShown
+
+
+class UpcomingList(msgspec.Struct):
+    """Waiting jobs in the scheduler's order.
+
+    `total` counts all jobs in the queue, also those of other tenants. `basis` says how the starts
+    were estimated, or why there is no answer. `at` is the sequence of the state that was looked at.
+    """
+
+    jobs: list[UpcomingJob]
+    next: int | None
+    total: int
+    basis: str
+    at: int
+    seq: int
 
 
 class Placed(msgspec.Struct):

@@ -63,7 +63,7 @@ def estimate(state: State, job: Job) -> Estimate:
     ends = [
         end
         for job_id in state.noted
-        if (end := _end(state, state.cluster.jobs[job_id])) is not None
+        if (end := end_of(state, state.cluster.jobs[job_id])) is not None
     ]
     silent = len(state.noted) - len(ends)
     heapify(ends)
@@ -79,7 +79,7 @@ def estimate(state: State, job: Job) -> Estimate:
             if isinstance(fact, JobPlaced):
                 if places(state, fact, job.job_id):
                     return Estimate((end.at_ns - now) // (1_000 * MS), _basis(words))
-                started = _end(state, state.cluster.jobs[fact.job_id])
+                started = end_of(state, state.cluster.jobs[fact.job_id])
                 if started is None:
                     silent += 1
                 else:
@@ -87,7 +87,8 @@ def estimate(state: State, job: Job) -> Estimate:
     return Estimate(None, _without_estimate(state, job, silent, bool(ends)))
 
 
-def _end(state: State, job: Job) -> End | None:
+def end_of(state: State, job: Job) -> End | None:
+    """Return when a job is expected to end; None if that is unknown, or past."""
     if job.expires_ns > state.wall_ns:
         return End(job.expires_ns, job.job_id, ALLOTTED)
     began = job.started_ns or job.placed_ns

@@ -1,4 +1,4 @@
-"""The scheduler's answers to `why` and `whatif`.
+"""The scheduler's answers to `why`, `whatif` and `upcoming`.
 
 A child process computes each answer on its copy of the working state. That state may hold decisions
 that the log has not acknowledged yet. This is safe: nothing acts on an answer, the child writes no
@@ -10,8 +10,11 @@ from collections.abc import Callable
 
 import msgspec
 
+from libs.common import subjects
 from libs.common.process.clock import Clock
+from libs.common.transport.bus import Bus
 from services.scheduler.explain.explain import explain, no_answer
+from services.scheduler.explain.upcoming import UpcomingAsk, no_upcoming, upcoming
 from services.scheduler.questions.aside import Aside, forked
 from services.scheduler.questions.past import DEADLINE_PART, Past, Question
 from services.scheduler.questions.what_if import WhatIfAsk, not_found, what_if
@@ -20,7 +23,7 @@ from services.scheduler.state.state import State
 
 
 class QuestionDesk:
-    """The handlers of both questions. `state` returns the present working state."""
+    """The handlers of the questions. `state` returns the present working state."""
 
     def __init__(self, state: Callable[[], State], clock: Clock, ask_past_ms: int) -> None:
         self.state = state
@@ -28,6 +31,23 @@ class QuestionDesk:
         deadline_s = ask_past_ms / 1_000 * DEADLINE_PART
         self.aside = Aside(deadline_s)
         self.past = Past(deadline_s=deadline_s)
+
+    async def listen(self, bus: Bus) -> None:
+        """Answer the questions from now on."""
+        for verb, handler in (
+            ("why", self.on_why),
+            ("whatif", self.on_what_if),
+            ("upcoming", self.on_upcoming),
+        ):
+            await bus.subscribe(subjects.ask_scheduler(verb), handler, concurrent=True)
+
+    async def on_upcoming(self, subject: str, data: bytes) -> bytes:
+        """Answer in which order jobs wait, and when they are expected to start."""
+        ask = msgspec.msgpack.decode(data, type=UpcomingAsk)
+        return await self.aside.answer(
+            lambda: msgspec.json.encode(upcoming(self.state(), ask)),
+            lambda text: msgspec.json.encode(no_upcoming(text, self.state().seq)),
+        )
 
     async def on_what_if(self, subject: str, data: bytes) -> bytes:
         """Answer whether a job would start now."""

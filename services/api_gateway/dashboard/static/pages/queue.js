@@ -12,10 +12,11 @@ import { State } from '../parts/state.js';
 import { Table } from '../parts/table.js';
 import { Why } from '../parts/why.js';
 import { count, counted, duration, millis } from '../view/format.js';
-import { inQueueOrder, matcher, merged, note, request, title } from '../view/jobs.js';
+import { inLine, matcher, merged, note, request, title } from '../view/jobs.js';
 
 const PAGE = 200;
 const KEPT_MAX = 20_000;
+const AGAIN_MS = 10_000;
 const WAITS = { state: 'pending,queued' };
 
 export default function QueuePage() {
@@ -31,22 +32,25 @@ export default function QueuePage() {
       return merged(rows, changed.filter((job) => job.seq <= newest), matcher(WAITS), false, KEPT_MAX);
     },
   });
-  const rows = inQueueOrder(list.rows.filter((job) => !chosen || job.queue === chosen)).map((job, at) => ({ ...job, at: at + 1 }));
+  const line = useAnswer(moment.value ? null : '/v1/upcoming', { queue: chosen, limit: PAGE }, { every: AGAIN_MS });
+  const rows = inLine(list.rows.filter((job) => !chosen || job.queue === chosen), line.data?.jobs ?? [], list.next === null);
+  const total = line.data?.total;
   const at = moment.value ? Date.now() : now.value;
   const columns = [
-    { name: 'at', title: '#', width: '58px', right: true, cell: (/** @type {any} */ job) => html`<span class="muted">${job.held ? '–' : count(job.at)}</span>` },
-    { name: 'name', title: 'Job', width: '26%', cell: (/** @type {any} */ job) => html`<a class="strong" href=${href(`/jobs/${job.id}`)}>${title(job)}</a>` },
-    { name: 'user', title: 'User', width: '15%', from: 'medium', cell: (/** @type {any} */ job) => html`${job.user} <span class="muted">${job.tenant}</span>` },
-    { name: 'request', title: 'Requests', width: '124px', cell: request },
-    { name: 'priority', title: 'Priority', width: '70px', right: true, from: 'medium', cell: (/** @type {any} */ job) => String(job.priority) },
+    { name: 'at', title: '#', width: '58px', right: true, cell: (/** @type {any} */ job) => html`<span class="muted">${job.at === null ? '–' : count(job.at)}</span>` },
+    { name: 'name', title: 'Job', width: '24%', cell: (/** @type {any} */ job) => html`<a class="strong" href=${href(`/jobs/${job.id}`)}>${title(job)}</a>` },
+    { name: 'user', title: 'User', width: '13%', from: 'medium', cell: (/** @type {any} */ job) => html`${job.user} <span class="muted">${job.tenant}</span>` },
+    { name: 'request', title: 'Requests', width: '112px', from: 'medium', cell: request },
+    { name: 'priority', title: 'Priority', width: '70px', right: true, from: 'large', cell: (/** @type {any} */ job) => String(job.priority) },
     { name: 'waited', title: 'Waits', width: '80px', right: true, cell: (/** @type {any} */ job) => duration((at - (millis(job.submitted_at) ?? at)) / 1000) },
+    { name: 'start', title: 'Starts', width: '92px', right: true, cell: (/** @type {any} */ job) => html`<span title=${line.data?.basis}>${job.in_s === 0 ? 'now' : job.in_s ? html`in ${duration(job.in_s)}` : html`<span class="muted">${job.in_s === null ? 'unknown' : ''}</span>`}</span>` },
     { name: 'state', title: 'State', width: '104px', from: 'large', cell: (/** @type {any} */ job) => html`<${State} state=${job.held ? 'held' : job.state} />` },
     { name: 'note', title: 'For', from: 'large', cell: (/** @type {any} */ job) => html`<span class="muted" title=${note(job)}>${note(job).replace(/^waits for /, '')}</span>` },
     { name: 'why', title: '', width: '78px', right: true, cell: (/** @type {any} */ job) => html`<button type="button" aria-expanded=${opened === job.id} onClick=${() => setOpened(opened === job.id ? '' : job.id)}>Why</button>` },
   ];
   const known = queues.data?.queues ?? [];
   return html`<div class="page filled">
-    <div class="page-head"><h1>Queue</h1><span class="sub">${list.loading && !rows.length ? '' : `${counted(rows.length, 'job')} waiting${list.next === null ? '' : ' so far'}`}</span></div>
+    <div class="page-head"><h1>Queue</h1><span class="sub">${list.loading && !rows.length ? '' : `${counted(total && !chosen ? Math.max(total, rows.length) : rows.length, 'job')} waiting`}</span></div>
     ${known.length > 0 &&
     html`<ul class="cards" aria-label="Queues">
       ${known.map(

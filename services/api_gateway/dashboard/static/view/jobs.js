@@ -90,6 +90,18 @@ export function matcher(filter) {
     !job.element_of;
 }
 
+/** The waiting jobs: first those whose places the scheduler has told, then the others. A job that has
+ * left the list by now leaves the line too. @param {Job[]} listed @param {any[]} told @param {boolean} complete */
+export function inLine(listed, told, complete) {
+  const byId = new Map(listed.map((job) => [job.id, job]));
+  const places = new Map(told.map((each) => [each.job.id, each]));
+  const first = told
+    .map((each) => ({ ...(byId.get(each.job.id) ?? each.job), at: each.position, in_s: each.in_s }))
+    .filter((job) => !job.held && WAITING.includes(job.state) && (byId.has(job.id) || !complete));
+  const rest = inQueueOrder(listed.filter((job) => !places.has(job.id)));
+  return [...first, ...rest.map((job) => ({ ...job, at: null, in_s: undefined }))];
+}
+
 /** The order in which a queue's default policy takes jobs. @param {Job[]} jobs */
 export function inQueueOrder(jobs) {
   return [...jobs].sort(

@@ -1,0 +1,80 @@
+"""/v1/upcoming: the waiting jobs in the order in which the scheduler tries them."""
+
+from typing import Final
+
+import msgspec
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from libs.common.model import JobId
+from services.api_gateway.access import roles
+from services.api_gateway.http.answer_types import UpcomingJob, UpcomingList
+from services.api_gateway.http.jobs import ask_scheduler
+from services.api_gateway.http.queries import Query, answer, documented, principal_of, settled
+from services.api_gateway.intents.fields import check_range
+from services.api_gateway.views.jobs import job_shown
+
+LIST_MAX: Final = 1_000
+
+router = APIRouter(tags=["queues"])
+
+
+class UpcomingQuery(Query, frozen=True):
+    """A part of the queue: at most `limit` jobs behind position `after`, of one queue or of all."""
+
+    queue: str = ""
+    after: int = 0
+    limit: int = 200
+
+
+class _Row(msgspec.Struct):
+    position: int
+    job_id: JobId
+    in_s: int | None
+
+
+class _Found(msgspec.Struct):
+    """The scheduler's answer."""
+
+    jobs: list[_Row]
+    next: int | None
+    total: int
+    basis: str
+    at: int
+
+
+_found = msgspec.json.Decoder(_Found)
+
+
+@router.get("/v1/upcoming", openapi_extra=documented(UpcomingQuery))
+async def list_upcoming(request: Request) -> Response:
+    """List waiting jobs in the order in which the scheduler tries them, with their expected starts.
+
+    Held jobs and jobs that wait for others are not in the queue.
+    """
+    gateway, query = await settled(request, UpcomingQuery)
+    check_range("limit", query.limit, 1, LIST_MAX)
+    question = {
+        "queue": query.queue,
+        "after": query.after,
+        "limit": query.limit,
+        "asker": roles.eyes(principal_of(request)),
+    }
+    said = await ask_scheduler(gateway, "upcoming", msgspec.msgpack.encode(question))
+    found = _found.decode(said.body)
+    jobs = gateway.cluster.jobs
+    rows = [
+        UpcomingJob(row.position, row.in_s, job_shown(gateway.cluster, jobs[row.job_id]))
+        for row in found.jobs
+        if row.job_id in jobs
+    ]
+    return answer(
+        UpcomingList(
+            jobs=rows,
+            next=found.next,
+            total=found.total,
+            basis=found.basis,
+            at=found.at,
+            seq=gateway.cluster.seq,
+        )
+    )

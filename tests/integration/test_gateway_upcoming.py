@@ -1,0 +1,55 @@
+"""GET /v1/upcoming: the scheduler's order with the gateway's rows, in the name of the tenant."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from libs.common import subjects
+from tests.integration.gateway_world import World, gateway_world
+
+
+async def scheduler(world: World, answer: dict[str, Any]) -> list[dict[str, Any]]:
+    """Play the scheduler; returns the questions that it gets."""
+    asked: list[dict[str, Any]] = []
+
+    async def on_ask(subject: str, data: bytes) -> bytes:
+        asked.append(msgspec.msgpack.decode(data))
+        return msgspec.json.encode(answer)
+
+    await world.bus.subscribe(subjects.ask_scheduler("upcoming"), on_ask)
+    return asked
+
+
+async def test_jobs_come_in_the_schedulers_order_with_their_rows(tmp_path: Path) -> None:
+    async with gateway_world(tmp_path) as world:
+        await world.writers.begin_term()
+        first, second = await world.run_to("queued", name="a"), await world.run_to("queued")
+        told = [
+            {"position": 1, "job_id": second, "in_s": 60},
+            {"position": 2, "job_id": "gone", "in_s": None},
+            {"position": 3, "job_id": first, "in_s": None},
+        ]
+        answer = {"jobs": told, "next": None, "total": 3, "basis": "limits", "at": 9}
+        asked = await scheduler(world, answer)
+        found = await world.ask("GET", "/v1/upcoming?queue=default&after=0&limit=5")
+        shown = [(each["position"], each["job"]["id"], each["in_s"]) for each in found["jobs"]]
+        assert shown == [(1, second, 60), (3, first, None)]
+        assert asked == [{"queue": "default", "after": 0, "limit": 5, "asker": None}]
+
+
+async def test_a_member_asks_in_the_name_of_its_tenant(tmp_path: Path) -> None:
+    async with gateway_world(tmp_path) as world:
+        empty = {"jobs": [], "next": None, "total": 2, "basis": "", "at": 1}
+        asked = await scheduler(world, empty)
+        await world.ask("PUT", "/v1/tenants/blue", 201, json={})
+        async with world.as_("member", "ada", "blue") as ada:
+            assert (await ada.ask("GET", "/v1/upcoming"))["total"] == 2
+        assert asked[0]["asker"] == "blue"
+
+
+async def test_a_limit_out_of_bounds_and_a_silent_scheduler_are_problems(tmp_path: Path) -> None:
+    async with gateway_world(tmp_path) as world:
+        await world.ask("GET", "/v1/upcoming?limit=1001", 422)
+        problem = await world.ask("GET", "/v1/upcoming", 503)
+        assert "the scheduler does not answer" in problem["detail"]
