@@ -65,9 +65,9 @@ OUTSTANDING: Final = "outstanding"
 TURNS: Final = "turns"
 ORDERS: Final = "orders"  # orders.<node>: scheduler -> agent
 # ask.node.<node>.<verb>: gateway -> agent: output, stdin, channel, files, prune, topology,
-# memory, link, copy
+# memory, link, copy, readings
 NODE_ASK: Final = "ask.node"
-# ask.scheduler.<verb>: gateway -> scheduler: why, inventory; trimmer -> scheduler: position
+# ask.scheduler.<verb>: gateway -> scheduler: why, upcoming; trimmer -> scheduler: position
 SCHEDULER_ASK: Final = "ask.scheduler"
 QUOTA_ASK: Final = (
     "ask.quota"  # ask.quota.<verb>: trimmer -> quota: position; gateway -> quota: reserve, return

@@ -13,13 +13,16 @@ import msgspec
 
 from libs.common.devices.device_controls import needs_free
 from libs.common.messages import ControlOrder
-from libs.common.model import Gpu, GpuId
+from libs.common.model import Gpu, GpuId, NodeId
+from libs.common.subjects import ask_node
+from libs.common.transport.bus import Bus
 from services.node_agent.core import actions as a
 from services.node_agent.core import observations as o
 from services.node_agent.core.state import State
 from services.node_agent.devices.attempts import slices_of_others, undivided
 from services.node_agent.devices.device_commands import Controlling, modes_of
 from services.node_agent.devices.instances import Instances
+from services.node_agent.devices.present import report_of
 from services.node_agent.devices.sampling import Sampling
 from services.node_agent.directories.protocol import JobSupervisors, Machine, Memory
 from services.node_agent.drivers import Driver
@@ -109,6 +112,14 @@ class DeviceWork:
             sampling=self.sampling(),
             tell=self.tell,
         )
+
+    async def listen(self, bus: Bus, node_id: NodeId) -> None:
+        """Answer gateways that ask about the devices."""
+        for verb, handler in (("topology", self.answer_topology), ("readings", self._readings)):
+            await bus.subscribe(ask_node(node_id, verb), handler, concurrent=True)
+
+    async def _readings(self, subject: str, data: bytes) -> bytes:
+        return _encode(report_of(await self.sampling().now()))
 
     async def answer_topology(self, subject: str, data: bytes) -> bytes | None:
         """Answer how the devices are connected, and which RDMA ports there are."""

@@ -210,11 +210,7 @@ class Agent:
         await self.files.listen()
         if self.links is not None:
             await self.links.listen(self.bus)
-        await self.bus.subscribe(
-            subjects.ask_node(self.node_id, "topology"),
-            self.devices.answer_topology,
-            concurrent=True,
-        )
+        await self.devices.listen(self.bus, self.node_id)
         await self.means.listen(self.bus, self.node_id)
         await self.means.adopt(adopted, self.tell, self.devices.inventory)
         living = [s.key_of(found.ref) for found in adopted]

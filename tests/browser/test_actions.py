@@ -83,10 +83,14 @@ async def test_a_job_is_submitted_watched_and_read(page: Tab) -> None:
 
 
 async def test_output_is_followed_while_the_job_runs(page: Tab) -> None:
-    await submit(page, "for i in $(seq 60); do echo tick $i; sleep 0.2; done", name="ticking")
+    await submit(page, "for i in $(seq 200); do echo tick $i; sleep 0.2; done", name="ticking")
     await state(page, "running")
     await page.page.get_by_role("link", name="Logs").first.click()
     await page.page.get_by_text("tick 15", exact=True).wait_for(timeout=SLOW_MS)
+    await page.page.get_by_role("link", name="Details").click()
+    await page.page.locator(".chart canvas").first.wait_for(timeout=SLOW_MS)
+    await page.page.wait_for_timeout(6_000)
+    await page.shot("job-of-a-real-cluster")
     await act(page, "Cancel job", "muster cancel j")
     await state(page, "cancelled")
 

@@ -130,6 +130,7 @@ ROUTES: Final[dict[tuple[str, str], Row]] = {
     ("GET", "/v1/nodes"): ANY,
     ("POST", "/v1/nodes"): OPERATE,
     ("GET", "/v1/nodes/{node_id}"): ANY,
+    ("GET", "/v1/nodes/{node_id}/readings"): READ,
     ("GET", "/v1/nodes/{node_id}/topology"): ANY,
     ("DELETE", "/v1/nodes/{node_id}"): OPERATE,
     ("POST", "/v1/nodes/{node_id}/dead"): OPERATE,

@@ -43,6 +43,7 @@ from services.api_gateway.http.answer_types import (
 )
 from services.api_gateway.http.pulled import NodePulled, Unpulled
 from services.api_gateway.http.pulls import PullShown
+from services.api_gateway.http.readings import NodeReadings
 from services.api_gateway.intents.secret_intents import SecretShown
 from services.api_gateway.views.adapters import AdapterList, AdapterShown
 from services.api_gateway.views.allocations import AllocationShown, HoldShown
@@ -165,6 +166,7 @@ ANSWERS: Final[dict[tuple[str, str], Answer]] = {
     ("DELETE", "/v1/nodes/{node_id}"): Answer((202,), Leaving),
     ("GET", "/v1/nodes"): _list("nodes", NodeShown),
     ("GET", "/v1/nodes/{node_id}"): Answer(kind=NodeFull),
+    ("GET", "/v1/nodes/{node_id}/readings"): Answer(kind=NodeReadings),
     ("GET", "/v1/nodes/{node_id}/topology"): Answer(kind=Topology),
     ("POST", "/v1/nodes/{node_id}/dead"): Answer((202,), NodeShown),
     ("POST", "/v1/prune"): Answer(kind=PruneAnswer),

@@ -8,6 +8,7 @@ import { useAnswer } from '../data/use_answer.js';
 import { html } from '../html.js';
 import { CommandLine, Empty, Facts, Loading, Panel, Trouble } from '../parts/basics.js';
 import { Action } from '../parts/dialog.js';
+import { Lines } from '../parts/gpu_lines.js';
 import { NodeActions } from '../parts/node_actions.js';
 import { Bar, State } from '../parts/state.js';
 import { Table } from '../parts/table.js';
@@ -33,6 +34,7 @@ export default function NodePage({ name }) {
     ${said && html`<p class="note warn">${said}</p>`}
     <${Panel} title="GPUs" class="flush" actions=${html`<a href=${href('/', { node: node.id })}>On the map</a>`}><${Gpus} gpus=${gpus} /><//>
     <${Errors} gpus=${gpus} />
+    ${node.state !== 'unreachable' && gpus.length > 0 && html`<${Lines} nodes=${[node.id]} uuids=${null} />`}
     <div class="columns even">
       <${Panel} title="Jobs here">
         ${node.job_ids.length ? html`<ul class="links">${node.job_ids.map((/** @type {string} */ id) => html`<li key=${id}><a class="mono" href=${href(`/jobs/${segment(id)}`)}>${id}</a></li>`)}</ul>` : html`<p class="muted">No job that you may see.</p>`}

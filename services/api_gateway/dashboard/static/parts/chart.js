@@ -9,7 +9,7 @@ import { decimal } from '../view/format.js';
 
 const HIGH = 132;
 
-/** @param {{label: string, unit?: string, series: {name: string, values: number[]}[], times: number[], version: number, top?: number}} props */
+/** @param {{label: string, unit?: string, series: {name: string, values: (number|null)[]}[], times: number[], version: number, top?: number}} props */
 export function Chart({ label, unit = '', series, times, version, top }) {
   const box = useRef(/** @type {HTMLDivElement|null} */ (null));
   const plot = useRef(/** @type {any} */ (null));
@@ -43,7 +43,7 @@ export function Chart({ label, unit = '', series, times, version, top }) {
     plot.current?.setData([times, ...series.map((each) => each.values)]);
   }, [version]);
   return html`<figure class="chart">
-    <figcaption><b>${label}</b>${series.map((each, place) => html`<span key=${each.name}><i class=${place % 2 ? 'dashed' : ''} style=${{ borderColor: ink.series[place % ink.series.length] }}></i>${each.name} <b>${each.values.length ? decimal(Number(each.values.at(-1))) : '–'}</b>${unit && html` <span class="muted">${unit}</span>`}</span>`)}</figcaption>
+    <figcaption><b>${label}</b>${series.map((each, place) => html`<span key=${each.name}><i class=${place % 2 ? 'dashed' : ''} style=${{ borderColor: ink.series[place % ink.series.length] }}></i>${each.name} <b>${each.values.at(-1) == null ? '–' : decimal(Number(each.values.at(-1)))}</b>${unit && html` <span class="muted">${unit}</span>`}</span>`)}</figcaption>
     <div ref=${box} aria-hidden="true"></div>
   </figure>`;
 }

@@ -7,7 +7,7 @@ import * as lines from '../view/command_lines.js';
 import { clock, duration, gap, millis } from '../view/format.js';
 import { hasEnded, note, phases, request } from '../view/jobs.js';
 import { CommandLine, Copy, Facts, Panel } from './basics.js';
-import { JobLines } from './job_lines.js';
+import { JobLines } from './gpu_lines.js';
 import { Bar, State } from './state.js';
 import { Table } from './table.js';
 
