@@ -147,3 +147,18 @@ async def test_a_page_reads_again_where_websockets_are_refused(
         await page.page.wait_for_timeout(5_000)
         assert sum("/v1/jobs" in url for url in asked[before:]) <= 2
         page.check()
+
+
+async def test_a_page_whose_key_is_revoked_asks_for_a_sign_in(tmp_path: Path, browser: Any) -> None:
+    async with session_world(tmp_path) as world:
+        await world.writers.begin_term()
+        body = {"user": "ada", "tenant": "default", "role": "member"}
+        made = await world.ask("POST", "/v1/keys", 201, json=body)
+        ended = lambda text: refused(text) or "401" in text  # noqa: E731
+        async with tab(browser, world.url, allowed=ended) as page:
+            await page.sign_in(made["key"], "/jobs?all=1")
+            await page.page.get_by_text("Live").wait_for()
+            await world.ask("DELETE", f"/v1/keys/{made['id']}", 204)
+            await page.page.get_by_label("API key").wait_for(timeout=20_000)
+            assert "next=%2Fjobs" in page.page.url
+            page.check()

@@ -3,7 +3,6 @@
  * is loaded when it is first shown. */
 import { Component, render } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
-import { listeners } from './data/api.js';
 import { go, href, listen, place } from './data/router.js';
 import { begin as beginSession, failure, session } from './data/session.js';
 import { connect } from './data/stream.js';
@@ -33,7 +32,7 @@ const LOADERS = {
 class Guard extends Component {
   constructor(/** @type {any} */ props) {
     super(props);
-    this.state = { error: null };
+    this.state = { error: /** @type {Error|null} */ (null) };
   }
 
   static getDerivedStateFromError(/** @type {Error} */ error) {
@@ -88,7 +87,6 @@ function App() {
   return html`<${Shell}><${Page} page=${page} name=${name} /><//>`;
 }
 
-listeners.heard = () => {};
 listen();
 beginSession();
 beginSummary();

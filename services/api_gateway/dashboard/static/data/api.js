@@ -13,10 +13,10 @@ export class ApiError extends Error {
   }
 }
 
-/** Called when a request is answered 401. @type {{refused: () => void, heard: (ok: boolean) => void}} */
-export const listeners = { refused: () => {}, heard: () => {} };
+/** Called when a request is answered 401, after each request, and when the stream was refused. @type {{refused: () => void, heard: (ok: boolean) => void, lost: () => void}} */
+export const listeners = { refused: () => {}, heard: () => {}, lost: () => {} };
 
-/** @param {Record<string, any>} query */
+/** @param {string} path @param {Record<string, any>} query */
 function withQuery(path, query) {
   const given = Object.entries(query).filter(([, value]) => value !== undefined && value !== '' && value !== false);
   if (!given.length) return path;

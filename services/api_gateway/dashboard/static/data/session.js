@@ -18,6 +18,12 @@ listeners.refused = () => {
   if (session.value?.signed_in) session.value = { ...session.value, signed_in: false, principal: null };
 };
 
+/** The stream was refused: perhaps because the session has ended. */
+listeners.lost = async () => {
+  const found = await get('/v1/session').catch(() => null);
+  if (found && !found.signed_in) session.value = found;
+};
+
 /** Read the session. A one-time link in the URL's fragment is used, and leaves the URL at once. */
 export async function begin() {
   const link = new URLSearchParams(location.hash.slice(1)).get('link');

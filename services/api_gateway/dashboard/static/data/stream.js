@@ -4,6 +4,7 @@
  * connection every subscription gets what it has missed. Where WebSockets are refused, each
  * subscription is read again every few seconds instead. */
 import { signal } from '@preact/signals';
+import { listeners } from './api.js';
 
 export const SILENT_MS = 4000;
 const PING_MS = 1500;
@@ -90,6 +91,7 @@ function open() {
     if (socket !== made) return;
     socket = null;
     if (!spoke && !everHeard) refusals += 1;
+    if (!spoke && everHeard) listeners.lost();
     if (connection.value.state !== 'polling') show('stale');
     retrying = setTimeout(open, RETRY_MS[Math.min(tries, RETRY_MS.length - 1)] * (0.75 + Math.random() / 2));
     tries += 1;

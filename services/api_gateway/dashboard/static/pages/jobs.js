@@ -75,7 +75,7 @@ export default function JobsPage() {
         <//>`}
       />
     </div></section>
-    <div class="foot"><${CommandLine} line=${lines.jobs({ ...filter, state: filter.state })} /></div>
+    <div class="foot"><${CommandLine} line=${lines.jobs({ state: filter.state, user: filter.user, kind: filter.kind })} /></div>
   </div>`;
 }
 

@@ -2,7 +2,7 @@
 /** The queues: what waits, in which order, since when, and why. */
 import { useState } from 'preact/hooks';
 import { segment } from '../data/api.js';
-import { now } from '../data/clock.js';
+import { now, size } from '../data/clock.js';
 import { changeQuery, href, moment, place } from '../data/router.js';
 import { useAnswer, useList } from '../data/use_answer.js';
 import { html } from '../html.js';
@@ -37,12 +37,12 @@ export default function QueuePage() {
   const total = line.data?.total;
   const at = moment.value ? Date.now() : now.value;
   const columns = [
-    { name: 'at', title: '#', width: '58px', right: true, cell: (/** @type {any} */ job) => html`<span class="muted">${job.at === null ? '–' : count(job.at)}</span>` },
-    { name: 'name', title: 'Job', width: '24%', cell: (/** @type {any} */ job) => html`<a class="strong" href=${href(`/jobs/${job.id}`)}>${title(job)}</a>` },
+    { name: 'at', title: '#', width: '52px', right: true, cell: (/** @type {any} */ job) => html`<span class="muted">${job.at === null ? '–' : count(job.at)}</span>` },
+    { name: 'name', title: 'Job', width: size.value === 'small' ? 'auto' : '24%', cell: (/** @type {any} */ job) => html`<a class="strong" href=${href(`/jobs/${job.id}`)}>${title(job)}</a>` },
     { name: 'user', title: 'User', width: '13%', from: 'medium', cell: (/** @type {any} */ job) => html`${job.user} <span class="muted">${job.tenant}</span>` },
     { name: 'request', title: 'Requests', width: '112px', from: 'medium', cell: request },
     { name: 'priority', title: 'Priority', width: '70px', right: true, from: 'large', cell: (/** @type {any} */ job) => String(job.priority) },
-    { name: 'waited', title: 'Waits', width: '80px', right: true, cell: (/** @type {any} */ job) => duration((at - (millis(job.submitted_at) ?? at)) / 1000) },
+    { name: 'waited', title: 'Waits', width: '80px', right: true, from: 'medium', cell: (/** @type {any} */ job) => duration((at - (millis(job.submitted_at) ?? at)) / 1000) },
     { name: 'start', title: 'Starts', width: '92px', right: true, cell: (/** @type {any} */ job) => html`<span title=${line.data?.basis}>${job.in_s === 0 ? 'now' : job.in_s ? html`in ${duration(job.in_s)}` : html`<span class="muted">${job.in_s === null ? 'unknown' : ''}</span>`}</span>` },
     { name: 'state', title: 'State', width: '104px', from: 'large', cell: (/** @type {any} */ job) => html`<${State} state=${job.held ? 'held' : job.state} />` },
     { name: 'note', title: 'For', from: 'large', cell: (/** @type {any} */ job) => html`<span class="muted" title=${note(job)}>${note(job).replace(/^waits for /, '')}</span>` },
@@ -50,7 +50,7 @@ export default function QueuePage() {
   ];
   const known = queues.data?.queues ?? [];
   return html`<div class="page filled">
-    <div class="page-head"><h1>Queue</h1><span class="sub">${list.loading && !rows.length ? '' : `${counted(total && !chosen ? Math.max(total, rows.length) : rows.length, 'job')} waiting`}</span></div>
+    <div class="page-head"><h1>Queue</h1><span class="sub">${list.loading && !rows.length ? '' : `${counted(total && !chosen ? Math.max(total, rows.length) : rows.length, 'job')} waiting`}</span>${line.error && html`<span class="sub">The scheduler does not tell the order: by priority, then time.</span>`}</div>
     ${known.length > 0 &&
     html`<ul class="cards" aria-label="Queues">
       ${known.map(

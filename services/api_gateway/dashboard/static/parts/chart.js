@@ -8,6 +8,14 @@ import { palette } from '../view/colours.js';
 import { decimal } from '../view/format.js';
 
 const HIGH = 132;
+/** The least time that a chart spans. */
+const SPAN_S = 60;
+
+/** @param {number} seconds */
+function timeOfDay(seconds) {
+  const date = new Date(seconds * 1000);
+  return [date.getHours(), date.getMinutes(), date.getSeconds()].map((n) => String(n).padStart(2, '0')).join(':');
+}
 
 /** @param {{label: string, unit?: string, series: {name: string, values: (number|null)[]}[], times: number[], version: number, top?: number}} props */
 export function Chart({ label, unit = '', series, times, version, top }) {
@@ -24,8 +32,14 @@ export function Chart({ label, unit = '', series, times, version, top }) {
         height: HIGH,
         legend: { show: false },
         cursor: { y: false, points: { size: 6 } },
-        scales: { y: { range: (/** @type {any} */ _, /** @type {number} */ low, /** @type {number} */ high) => [Math.min(0, low), top ?? Math.max(1, high * 1.1)] } },
-        axes: [{ ...axis, size: 24 }, { ...axis, values: (/** @type {any} */ _, /** @type {number[]} */ values) => values.map((value) => decimal(value)) }],
+        scales: {
+          x: { range: (/** @type {any} */ _, /** @type {number} */ from, /** @type {number} */ to) => [Math.min(from, to - SPAN_S), to] },
+          y: { range: (/** @type {any} */ _, /** @type {number} */ low, /** @type {number} */ high) => [Math.min(0, low), top ?? Math.max(1, high * 1.1)] },
+        },
+        axes: [
+          { ...axis, size: 24, space: 80, values: (/** @type {any} */ _, /** @type {number[]} */ times) => times.map(timeOfDay) },
+          { ...axis, values: (/** @type {any} */ _, /** @type {number[]} */ values) => values.map((value) => decimal(value)) },
+        ],
         series: [{}, ...series.map((each, place) => ({ label: each.name, stroke: ink.series[place % ink.series.length], width: 1.75, dash: place % 2 ? [5, 3] : undefined }))],
       },
       [times, ...series.map((each) => each.values)],

@@ -61,12 +61,19 @@ export function JobDetails({ job }) {
   `;
 }
 
+/** The state of a job that looks like that of a member. @param {any} member */
+function memberState(member) {
+  if (member.state === 'started') return 'running';
+  if (member.state === 'lost' || member.state === 'refused' || member.exit_code || member.signal) return 'failed';
+  return member.state === 'placed' ? 'placed' : 'completed';
+}
+
 /** @param {{job: any}} props */
 function Ranks({ job }) {
   const columns = [
     { name: 'rank', title: 'Rank', width: '60px', cell: (/** @type {any} */ member) => String(member.rank) },
     { name: 'node', title: 'Node', width: '24%', cell: (/** @type {any} */ member) => html`<a class="strong" href=${href(`/nodes/${encodeURIComponent(member.node_id)}`)}>${member.node_id}</a>` },
-    { name: 'state', title: 'State', width: '116px', cell: (/** @type {any} */ member) => html`<${State} state=${member.state === 'started' ? 'running' : member.state === 'released' || member.state === 'finished' ? 'completed' : member.state === 'lost' ? 'failed' : member.state} label=${member.state} />` },
+    { name: 'state', title: 'State', width: '116px', cell: (/** @type {any} */ member) => html`<${State} state=${memberState(member)} label=${member.state} />` },
     { name: 'gpus', title: 'GPUs', from: 'medium', cell: (/** @type {any} */ member) => html`<span class="mono">${member.gpus.map((/** @type {any} */ gpu) => (gpu.share < 100 ? `${gpu.uuid} (${gpu.share} %)` : gpu.uuid)).join(' ')}</span>` },
     { name: 'exit', title: 'Exit', width: '64px', right: true, cell: (/** @type {any} */ member) => (member.signal ? `sig ${member.signal}` : (member.exit_code ?? '')) },
     { name: 'why', title: 'Reason', width: '24%', from: 'large', cell: (/** @type {any} */ member) => html`<span title=${member.detail}>${[member.reason, member.detail].filter(Boolean).join(': ')}</span>` },

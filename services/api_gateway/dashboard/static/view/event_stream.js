@@ -10,11 +10,12 @@ export function dataOf(line) {
 
 /** @param {Response} answer */
 export async function* chunksOf(answer) {
-  const reader = /** @type {ReadableStream<Uint8Array>} */ (answer.body).pipeThrough(new TextDecoderStream()).getReader();
+  const reader = /** @type {ReadableStream<Uint8Array>} */ (answer.body).getReader();
+  const decoder = new TextDecoder();
   let rest = '';
   for (;;) {
     const { done, value } = await reader.read();
-    rest += value ?? '';
+    rest += decoder.decode(value, { stream: !done });
     const lines = rest.split('\n');
     rest = done ? '' : /** @type {string} */ (lines.pop());
     for (const line of lines) {

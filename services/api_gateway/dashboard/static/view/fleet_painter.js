@@ -34,6 +34,7 @@ export function paintNode(draw, node, place, at, top, style) {
 /** The neighbours that one job holds whole: they are shown as one. @param {any} node
  *  @param {import('./fleet_layout.js').Layout} at */
 export function runsOf(node, at) {
+  /** @type {{from: number, to: number, holder: any, gpu: any, sick: boolean}[]} */
   const runs = [];
   for (let i = 0; i < node.gpus.length; i += 1) {
     const [holder] = node.gpus[i].holders;

@@ -63,7 +63,7 @@ export function bytes(value) {
 
 /** A number with its thousands apart. @param {number} value */
 export function count(value) {
-  return String(Math.round(value)).replace(/\B(?=(\d{3})+(?!\d))/g, '\u202f');
+  return String(Math.round(value) || 0).replace(/\B(?=(\d{3})+(?!\d))/g, '\u202f');
 }
 
 /** A number of GPUs from hundredths: 200 is 2, 25 is 0.25. @param {number} hundredths */
@@ -75,7 +75,8 @@ export function gpus(hundredths) {
 
 /** A number with at most so many decimals. @param {number} value @param {number} decimals */
 export function decimal(value, decimals = 1) {
-  return String(Number(value.toFixed(decimals)));
+  const [whole, rest] = String(Number(value.toFixed(decimals))).split('.');
+  return rest ? `${count(Number(whole))}.${rest}` : count(Number(whole));
 }
 
 /** @param {number} part @param {number} whole */
