@@ -128,6 +128,27 @@ async def test_a_server_that_answers_nothing_is_seen_within_five_seconds(
             page.check()
 
 
+async def test_a_page_offers_the_version_that_came_with_an_upgrade(
+    tmp_path: Path, browser: Any, address: Address
+) -> None:
+    async with session_world(tmp_path) as world:
+        address.to = port_of(world.url)
+        await world.writers.begin_term()
+        url = f"http://127.0.0.1:{address.port}"
+        async with tab(browser, url, allowed=refused) as page:
+            await page.sign_in(KEY)
+            await page.page.get_by_text("Live").wait_for()
+            newer = page.page.get_by_role("button", name="Load the new version")
+            await page.page.wait_for_timeout(300)
+            assert await newer.count() == 0
+            await page.page.route(
+                f"{url}/", lambda route: route.fulfill(headers={"etag": '"later"'}, body="")
+            )
+            address.cut()
+            await newer.wait_for()
+            page.check()
+
+
 async def test_a_page_reads_again_where_websockets_are_refused(
     tmp_path: Path, browser: Any
 ) -> None:

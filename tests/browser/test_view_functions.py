@@ -87,6 +87,24 @@ async def test_the_map_finds_the_gpu_under_every_point_of_its_cell(page: Tab) ->
     assert wrong == []
 
 
+async def test_a_node_job_or_user_is_found_on_the_map_one_after_the_other(page: Tab) -> None:
+    found = await run(
+        page,
+        "view/fleet_words.js",
+        """const gpu = (uuid, ...holders) => ({uuid, holders});
+        const held = (job, name, user) => ({job, name, user, tenant: 't', share: 100});
+        const nodes = [
+          {id: 'node-1', gpus: [gpu('a'), gpu('b', held('j1', 'Train', 'ada'))]},
+          {id: 'node-2', gpus: [gpu('c', held('j2', 'train', 'lin'))]},
+        ];
+        const first = m.foundAt(nodes, 'TRAIN', null);
+        return [first, m.foundAt(nodes, 'train', first), m.foundAt(nodes, 'node-2', null),
+          m.foundAt(nodes, 'lin', null), m.foundAt(nodes, 'nobody', null)];""",
+    )
+    first, second = {"node": 0, "gpu": 1}, {"node": 1, "gpu": 0}
+    assert found == [first, second, second, second, None]
+
+
 async def test_a_log_is_the_same_whatever_pieces_it_comes_in(page: Tab) -> None:
     found = await run(
         page,

@@ -7,6 +7,7 @@ import { go, href, listen, place } from './data/router.js';
 import { begin as beginSession, failure, session } from './data/session.js';
 import { connect } from './data/stream.js';
 import { begin as beginSummary } from './data/summary.js';
+import { watch } from './data/version.js';
 import { html } from './html.js';
 import { Empty, Loading, Trouble } from './parts/basics.js';
 import { Shell } from './parts/shell.js';
@@ -90,4 +91,5 @@ function App() {
 listen();
 beginSession();
 beginSummary();
+watch();
 render(html`<${App} />`, /** @type {HTMLElement} */ (document.getElementById('app')));

@@ -8,9 +8,6 @@ import { noteSeq, subscribe } from './stream.js';
 
 /** @type {import('@preact/signals').Signal<any>} */
 export const summary = signal(null);
-/** The last minutes of the summary, for the lines on the fleet page. @type {{at: number, busy: number, running: number, queued: number}[]} */
-export const trail = [];
-const TRAIL_MAX = 1800;
 const NOT_WELL = ['DEGRADED', 'RESETTING', 'OFFLINE', 'ERROR', 'MAINTENANCE'];
 
 /** The share of GPUs that is held, and the jobs by state, from either form of the answer. @param {any} given */
@@ -37,10 +34,6 @@ async function read() {
 /** @param {any} found */
 function take(found) {
   summary.value = { ...summary.value, ...found };
-  if (moment.value) return;
-  const { held, jobs } = counts(summary.value);
-  trail.push({ at: Date.now(), busy: held / 100, running: jobs.running ?? 0, queued: (jobs.queued ?? 0) + (jobs.pending ?? 0) });
-  if (trail.length > TRAIL_MAX) trail.shift();
 }
 
 /** Follow the summary while somebody is signed in. */

@@ -8,6 +8,8 @@ import { noteSeq, subscribe } from './stream.js';
 
 /** Changes that come fast are shown together. */
 const TOGETHER_MS = 250;
+/** A list that is read again as a whole is so at most this often. */
+const REREAD_MS = 5000;
 /** Rows that a list keeps; one that is longer is read again from where the reader is. */
 const ROWS_MAX = 20_000;
 
@@ -122,7 +124,7 @@ export function useList(path, name, query = {}, live = {}) {
         const rows = live.merge?.(held.current.rows, [...changed.values()], held.current.next === null);
         changed.clear();
         return show({ rows });
-      }, TOGETHER_MS);
+      }, live.reread ? REREAD_MS : TOGETHER_MS);
     };
     page(undefined).then(() => {
       if (ended.signal.aborted || at || !live.topic || held.current.error) return;

@@ -6,13 +6,14 @@ import { changeQuery, go, href, moment, place } from '../data/router.js';
 import { dark } from '../data/theme.js';
 import { html } from '../html.js';
 import { Choice, Empty, Loading, Trouble } from '../parts/basics.js';
+import { tell } from '../parts/dialog.js';
 import { FleetCanvas } from '../parts/fleet_canvas.js';
 import { Chosen } from '../parts/fleet_chosen.js';
 import { FleetTable } from '../parts/fleet_table.js';
 import { Icon } from '../parts/icons.js';
 import { Legend } from '../parts/fleet_legend.js';
 import { Colours, palette } from '../view/colours.js';
-import { condition, holderName, legend, MODES, summary } from '../view/fleet_words.js';
+import { condition, foundAt, holderName, legend, MODES, summary } from '../view/fleet_words.js';
 import { counted } from '../view/format.js';
 
 const colours = { tenant: new Colours(), job: new Colours(), health: new Colours(), model: new Colours() };
@@ -62,12 +63,19 @@ export default function FleetPage() {
     const job = node.gpus[at.gpu]?.holders[0]?.job;
     go(href(job ? `/jobs/${job}` : `/nodes/${encodeURIComponent(node.id)}`));
   };
+  const find = (/** @type {any} */ event) => {
+    event.preventDefault();
+    const found = foundAt(fleet.nodes, new FormData(event.target).get('find')?.toString() ?? '', chosen);
+    if (found) choose(found);
+    else tell('No node, job or user on the map has this name.');
+  };
   const sick = counted_.totals.warn + counted_.totals.bad + counted_.totals.off;
   return html`<div class="page filled fleet">
     <div class="page-head">
       <h1>Fleet</h1>
       <span class="sub">${empty ? '' : `${counted(fleet.nodes.length, 'node')} · ${counted(counted_.totals.total, 'GPU')}${sick ? ` · ${sick} not healthy` : ''}`}</span>
       <div class="actions">
+        <form role="search" onSubmit=${find}><input type="search" name="find" aria-label="Find a node, job or user; Enter goes to the next" placeholder="Find" /></form>
         <${Choice} label="Colour by" value=${mode} choices=${[['tenant', 'Tenant'], ['job', 'Job'], ['model', 'Model'], ['health', 'Health']]} onChange=${(/** @type {string} */ by) => changeQuery({ by, only: undefined })} />
         <span class="choice" role="group" aria-label="Size of the map">
           <button type="button" aria-label="Smaller" disabled=${query.view === 'table'} onClick=${() => setZoom(zoom - 1)}><${Icon} name="minus" /></button>

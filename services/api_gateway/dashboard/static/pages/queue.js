@@ -23,7 +23,7 @@ export default function QueuePage() {
   const { query } = place.value;
   const chosen = query.queue ?? '';
   const [opened, setOpened] = useState('');
-  const queues = useAnswer('/v1/queues', {}, { topic: 'summary' });
+  const queues = useAnswer('/v1/queues', {}, { every: AGAIN_MS });
   const list = useList('/v1/jobs', 'jobs', { ...WAITS, limit: PAGE }, {
     topic: 'jobs',
     filter: { ...WAITS, snapshot: false },

@@ -15,7 +15,7 @@ const SPANS = [['1d', 'Day'], ['7d', 'Week'], ['30d', 'Month']];
 /** @param {{name: string}} props */
 export default function TenantPage({ name }) {
   const since = place.value.query.since ?? '7d';
-  const { data: tenant, error, again } = useAnswer(`/v1/tenants/${segment(name)}`, {}, { topic: 'summary' });
+  const { data: tenant, error, again } = useAnswer(`/v1/tenants/${segment(name)}`, {}, { every: 5000 });
   const usage = useAnswer(moment.value ? null : '/v1/usage', { since, by: 'tenant,user,model' });
   if (!tenant) return html`<div class="page"><div class="page-head"><h1>${name}</h1></div><${Trouble} error=${error} retry=${again} />${!error && html`<${Loading} />`}</div>`;
   const shown = budget(tenant);

@@ -127,6 +127,9 @@ export function FleetCanvas(props) {
   }, [fleet]);
 
   const theme = dark.value;
+  useEffect(() => {
+    if (chosen && map.current?.at) map.current.reveal(chosen.node);
+  }, [chosen]);
   useEffect(() => map.current?.show(props), [props.mode, props.only, props.zoom, props.chosen, theme]);
 
   const onKeyDown = (/** @type {KeyboardEvent} */ event) => {

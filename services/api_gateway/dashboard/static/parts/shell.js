@@ -7,6 +7,7 @@ import { session, signOut, who } from '../data/session.js';
 import { connection, lastSeq } from '../data/stream.js';
 import { counts, summary } from '../data/summary.js';
 import { dark, switchTheme } from '../data/theme.js';
+import { newer } from '../data/version.js';
 import { html } from '../html.js';
 import { clock, count, gpus, percent } from '../view/format.js';
 import { creates, operates } from '../view/rights.js';
@@ -50,6 +51,7 @@ export function Shell({ children }) {
     <header class="top">
       <${Counts} />
       <div class="right">
+        ${newer.value && html`<button type="button" class="primary" title="The gateway was upgraded. This page is of an earlier version." onClick=${() => location.reload()}>Load the new version</button>`}
         <${Connection} />
         <button type="button" class="quiet round" aria-label=${dark.value ? 'Switch to light' : 'Switch to dark'} title=${dark.value ? 'Switch to light' : 'Switch to dark'} onClick=${switchTheme}><${Icon} name=${dark.value ? 'sun' : 'moon'} /></button>
         <${User} />

@@ -75,3 +75,20 @@ export function summary(nodes, totals) {
   const sick = totals.warn + totals.bad + totals.off;
   return `${counted(nodes.length, 'node')}, ${counted(totals.total, 'GPU')}, ${gpus(totals.free)} free, ${sick} not healthy`;
 }
+
+/** The next GPU after a chosen one whose node, UUID, job or user has this text in its name; null without one.
+ *  @param {any[]} nodes @param {string} text @param {{node: number, gpu: number}|null} after */
+export function foundAt(nodes, text, after) {
+  const wanted = text.trim().toLowerCase();
+  if (!wanted || !nodes.length) return null;
+  const has = (/** @type {string|undefined} */ name) => Boolean(name?.toLowerCase().includes(wanted));
+  const start = after ? after.node : -1;
+  for (let i = 1; i <= nodes.length; i += 1) {
+    const node = (start + i) % nodes.length;
+    const { id, gpus } = nodes[node];
+    if (has(id)) return { node, gpu: 0 };
+    const gpu = gpus.findIndex((/** @type {any} */ each) => has(each.uuid) || each.holders.some((/** @type {any} */ holder) => has(holder.name) || has(holder.job) || has(holder.user)));
+    if (gpu >= 0) return { node, gpu };
+  }
+  return null;
+}
