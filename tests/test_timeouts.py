@@ -144,7 +144,7 @@ STAY: Final[dict[str, str]] = {
         channels.followers.RETRY_AFTER_S relay.SOON_NS
         waiting.PACE_S waiting.PACE_EACH_S views.rows.AGE_NS ws.client.MESSAGE_S
         ws.client.END_S ws.counts.EVERY_S
-        sockets.LOOK_MAX_S ws.serving.SIGN_IN_S api_gateway.service.PING_S
+        sockets.LOOK_MAX_S ws.serving.SIGN_IN_S api_gateway.service.PING_S upcoming.KEPT_S
         pulse.STILL_S pulse.EVERY_S alive.OLD_S alive.KILL_S store_watch.EVERY_S
         store_watch.ANSWER_S
         vendor_devices.STALE_S vendor_process.ANSWER_S vendor_process.BEGIN_S

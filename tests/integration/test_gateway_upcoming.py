@@ -1,5 +1,6 @@
 """GET /v1/upcoming: the scheduler's order with the gateway's rows, in the name of the tenant."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,19 @@ async def test_a_member_asks_in_the_name_of_its_tenant(tmp_path: Path) -> None:
         async with world.as_("member", "ada", "blue") as ada:
             assert (await ada.ask("GET", "/v1/upcoming"))["total"] == 2
         assert asked[0]["asker"] == "blue"
+
+
+async def test_clients_that_ask_the_same_share_an_answer_of_the_scheduler(tmp_path: Path) -> None:
+    async with gateway_world(tmp_path) as world:
+        await world.ask("GET", "/v1/upcoming", 503)
+        empty = {"jobs": [], "next": None, "total": 2, "basis": "", "at": 1}
+        asked = await scheduler(world, empty)
+        answers = [world.ask("GET", "/v1/upcoming") for _ in range(20)]
+        assert {found["total"] for found in await asyncio.gather(*answers)} == {2}
+        assert len(asked) == 1
+        for limit in range(1, 80):
+            await world.ask("GET", f"/v1/upcoming?limit={limit}")
+        assert len(asked) == 80
 
 
 async def test_a_limit_out_of_bounds_and_a_silent_scheduler_are_problems(tmp_path: Path) -> None:

@@ -128,6 +128,7 @@ def create_routes(gateway: Gateway) -> FastAPI:
     # the client would send its key there.
     app.router.redirect_slashes = False
     app.state.gateway = gateway
+    app.state.upcoming = upcoming.SharedAnswers()
     described = cache(
         lambda: document(
             get_openapi(

@@ -1,5 +1,6 @@
 """/v1/upcoming: the waiting jobs in the order in which the scheduler tries them."""
 
+import asyncio
 from typing import Final
 
 import msgspec
@@ -8,6 +9,7 @@ from starlette.responses import Response
 
 from libs.common.model import JobId
 from services.api_gateway.access import roles
+from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.answer_types import UpcomingJob, UpcomingList
 from services.api_gateway.http.jobs import ask_scheduler
 from services.api_gateway.http.queries import Query, answer, documented, principal_of, settled
@@ -15,6 +17,9 @@ from services.api_gateway.intents.fields import check_range
 from services.api_gateway.views.jobs import job_shown
 
 LIST_MAX: Final = 1_000
+# Clients that ask the same within this time get the same answer.
+KEPT_S: Final = 5.0
+QUESTIONS_MAX: Final = 64
 
 router = APIRouter(tags=["queues"])
 
@@ -46,6 +51,35 @@ class _Found(msgspec.Struct):
 _found = msgspec.json.Decoder(_Found)
 
 
+class SharedAnswers:
+    """The scheduler's last answers, each for all clients that ask the same within KEPT_S.
+
+    Each question costs the scheduler a process, and every open page of the queue asks again.
+    """
+
+    def __init__(self) -> None:
+        self.asked: dict[bytes, tuple[float, asyncio.Task[bytes]]] = {}
+
+    async def answer(self, gateway: Gateway, question: bytes) -> bytes:
+        """Return the answer to a question. Raises Problem 503."""
+        now_s = asyncio.get_running_loop().time()
+        known = self.asked.get(question)
+        if known is None or now_s - known[0] > KEPT_S or _has_failed(known[1]):
+            while len(self.asked) >= QUESTIONS_MAX:
+                self.asked.pop(next(iter(self.asked)))
+            self.asked.pop(question, None)
+            known = self.asked[question] = (now_s, asyncio.create_task(_ask(gateway, question)))
+        return await asyncio.shield(known[1])
+
+
+async def _ask(gateway: Gateway, question: bytes) -> bytes:
+    return bytes((await ask_scheduler(gateway, "upcoming", question)).body)
+
+
+def _has_failed(task: asyncio.Task[bytes]) -> bool:
+    return task.done() and (task.cancelled() or task.exception() is not None)
+
+
 @router.get("/v1/upcoming", openapi_extra=documented(UpcomingQuery))
 async def list_upcoming(request: Request) -> Response:
     """List waiting jobs in the order in which the scheduler tries them, with their expected starts.
@@ -60,8 +94,8 @@ async def list_upcoming(request: Request) -> Response:
         "limit": query.limit,
         "asker": roles.eyes(principal_of(request)),
     }
-    said = await ask_scheduler(gateway, "upcoming", msgspec.msgpack.encode(question))
-    found = _found.decode(said.body)
+    shared = request.app.state.upcoming
+    found = _found.decode(await shared.answer(gateway, msgspec.msgpack.encode(question)))
     jobs = gateway.cluster.jobs
     rows = [
         UpcomingJob(row.position, row.in_s, job_shown(gateway.cluster, jobs[row.job_id]))
