@@ -110,6 +110,31 @@ async def test_a_page_recovers_by_sequence_when_the_server_was_killed(
             page.check()
 
 
+async def test_a_page_that_was_opened_while_the_server_was_away_shows_its_data_by_itself(
+    tmp_path: Path, browser: Any, address: Address
+) -> None:
+    async with session_world(tmp_path) as world:
+        address.to = port_of(world.url)
+        await world.writers.begin_term()
+        await world.writers.register("n1")
+        await world.run_to("queued", name="kept")
+        async with tab(browser, f"http://127.0.0.1:{address.port}", allowed=refused) as page:
+            await page.sign_in(KEY)
+            await page.open("/jobs?all=1")
+            await page.open("/nodes")
+            address.to = None
+            address.cut()
+            await page.page.get_by_text("Stale since").wait_for()
+            for path in ("/jobs?all=1&user=tests", "/"):
+                await page.open(path)
+                await page.page.get_by_text("The gateway does not answer").wait_for()
+            address.to = port_of(world.url)
+            await page.page.get_by_text("1 node ").wait_for()
+            await page.open("/jobs?all=1&user=tests")
+            await page.page.locator("tr", has_text="kept").wait_for()
+            page.check()
+
+
 async def test_a_server_that_answers_nothing_is_seen_within_five_seconds(
     tmp_path: Path, browser: Any, address: Address
 ) -> None:

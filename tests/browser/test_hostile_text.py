@@ -110,7 +110,10 @@ async def test_links_to_other_origins_are_not_followed_after_the_sign_in(
 ) -> None:
     async with session_world(tmp_path) as world:
         await world.writers.begin_term()
-        for wanted in ("//evil.example", "https://evil.example", "javascript:window.hit=1"):
+        for wanted in (
+            *("//evil.example", "/\\\\evil.example", "https://evil.example"),
+            *("javascript:window.hit=1", "/%5Cevil.example", "http://[", "/sign-in"),
+        ):
             async with tab(browser, world.url) as page:
                 await page.sign_in(KEY, f"/sign-in?next={wanted}")
                 assert await page.page.evaluate("() => location.origin") == world.url

@@ -125,6 +125,8 @@ async def test_pages_work_with_the_keyboard(showcase: tuple[World, Showcase], br
         await page.page.keyboard.press("Enter")
         await page.page.wait_for_function("() => location.pathname !== '/'")
         await page.open("/jobs?all=1")
+        await page.page.keyboard.press("/")
+        assert await page.page.evaluate("() => document.activeElement.ariaLabel") == "Name"
         await page.page.locator("tbody a").first.focus()
         await page.page.keyboard.press("ArrowDown")
         await page.page.keyboard.press("Enter")

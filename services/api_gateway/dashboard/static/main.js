@@ -88,6 +88,15 @@ function App() {
   return html`<${Shell}><${Page} page=${page} name=${name} /><//>`;
 }
 
+/** The key / goes to the page's search, as in many programs. */
+document.addEventListener('keydown', (event) => {
+  if (event.key !== '/' || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.target instanceof Element && event.target.closest('input, textarea, select, dialog')) return;
+  const field = document.querySelector('#main input[type=search]');
+  if (!(field instanceof HTMLElement)) return;
+  event.preventDefault();
+  field.focus();
+});
 listen();
 beginSession();
 beginSummary();

@@ -56,10 +56,11 @@ export async function signOut() {
   location.assign('/sign-in');
 }
 
-/** Where to go after the sign-in. */
+/** Where to go after the sign-in: a page of this origin. */
 export function next() {
   const wanted = place.value.query.next ?? '/';
-  return wanted.startsWith('/') && !wanted.startsWith('//') ? wanted : '/';
+  const { origin, pathname, search } = new URL(URL.canParse(wanted, location.origin) ? wanted : '/', location.origin);
+  return origin === location.origin && pathname !== '/sign-in' ? pathname + search : '/';
 }
 
 export const welcome = () => go(next(), { replace: true });

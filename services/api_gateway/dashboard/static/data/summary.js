@@ -1,10 +1,10 @@
 // @ts-check
 /** The counts at the top of every page: jobs by state, GPUs, nodes. From the stream, or of a past moment. */
-import { effect, signal } from '@preact/signals';
+import { computed, effect, signal } from '@preact/signals';
 import { getThen } from './api.js';
 import { moment } from './router.js';
 import { session } from './session.js';
-import { noteSeq, subscribe } from './stream.js';
+import { connection, noteSeq, subscribe } from './stream.js';
 
 /** @type {import('@preact/signals').Signal<any>} */
 export const summary = signal(null);
@@ -36,18 +36,26 @@ function take(found) {
   summary.value = { ...summary.value, ...found };
 }
 
-/** Follow the summary while somebody is signed in. */
+const live = computed(() => connection.value.state === 'live');
+
+/** Follow the summary while somebody is signed in; what could not be read is read when the gateway answers again. */
 export function begin() {
   let leave = () => {};
+  /** The moment that is shown, or followed; null for none. @type {number|null} */
+  let shown = null;
   effect(() => {
     const at = moment.value;
+    const again = live.value;
+    if (!session.value?.signed_in) return;
+    if (shown === at && again) return;
     leave();
     leave = () => {};
-    if (!session.value?.signed_in) return;
-    const shown = () => moment.value === at;
+    shown = null;
     read().then(
       () => {
-        if (!at && shown()) leave = subscribe('summary', { hear: (event, data) => event === 'summary' && take(data), poll: read });
+        if (moment.value !== at || shown === at) return;
+        shown = at;
+        if (!at) leave = subscribe('summary', { hear: (event, data) => event === 'summary' && take(data), poll: read });
       },
       () => {},
     );

@@ -4,7 +4,7 @@
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { get, getThen } from './api.js';
 import { moment } from './router.js';
-import { noteSeq, subscribe } from './stream.js';
+import { connection, noteSeq, subscribe } from './stream.js';
 
 /** Changes that come fast are shown together. */
 const TOGETHER_MS = 250;
@@ -12,6 +12,17 @@ const TOGETHER_MS = 250;
 const REREAD_MS = 5000;
 /** Rows that a list keeps; one that is longer is read again from where the reader is. */
 const ROWS_MAX = 20_000;
+
+/** Counts the times at which something that could not be read is read anew: when the gateway answers again.
+ *  @param {Error|null} error @returns {number} */
+function useTries(error) {
+  const [tries, setTries] = useState(0);
+  const live = connection.value.state === 'live';
+  useEffect(() => {
+    if (live && error) setTries((before) => before + 1);
+  }, [live]);
+  return tries;
+}
 
 /**
  * @param {string|null} path null reads nothing
@@ -25,6 +36,7 @@ export function useAnswer(path, query = {}, live = {}) {
   const key = JSON.stringify([path, query, at]);
   const [state, setState] = useState(/** @type {{data: any, error: Error|null, loading: boolean, key: string}} */ ({ data: null, error: null, loading: true, key }));
   const read = useRef(async () => {});
+  const tries = useTries(state.error);
 
   useEffect(() => {
     if (path === null) return undefined;
@@ -53,6 +65,8 @@ export function useAnswer(path, query = {}, live = {}) {
       }, TOGETHER_MS);
     };
     const hear = (/** @type {string} */ event, /** @type {any} */ data) => {
+      // What was read before without a sequence may have changed before the stream began.
+      if (event === 'ready' && current && !current.seq) soon();
       if (event === 'ready' || event === 'error') return;
       if (current && live.apply) show(live.apply(current, event, data));
       else soon();
@@ -69,7 +83,7 @@ export function useAnswer(path, query = {}, live = {}) {
       clearTimeout(waiting);
       leave();
     };
-  }, [key]);
+  }, [key, tries]);
   return { ...state, loading: state.loading || state.key !== key, again: () => read.current() };
 }
 
@@ -86,6 +100,7 @@ export function useList(path, name, query = {}, live = {}) {
   const held = useRef(blank);
   const more = useRef(() => {});
   const again = useRef(async () => {});
+  const tries = useTries(state.error);
 
   useEffect(() => {
     const ended = new AbortController();
@@ -135,7 +150,7 @@ export function useList(path, name, query = {}, live = {}) {
       clearTimeout(waiting);
       leave();
     };
-  }, [key]);
+  }, [key, tries]);
   const same = state.key === key;
   return { ...state, rows: same ? state.rows : [], loading: state.loading || !same, more: () => more.current(), again: () => again.current() };
 }

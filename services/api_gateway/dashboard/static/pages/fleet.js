@@ -3,6 +3,7 @@
 import { useEffect, useMemo, useState } from 'preact/hooks';
 import { Fleet } from '../data/fleet.js';
 import { changeQuery, go, href, moment, place } from '../data/router.js';
+import { connection } from '../data/stream.js';
 import { dark } from '../data/theme.js';
 import { html } from '../html.js';
 import { Choice, Empty, Loading, Trouble } from '../parts/basics.js';
@@ -22,7 +23,13 @@ const COUNT_MS = 1000;
 export default function FleetPage() {
   const { query } = place.value;
   const mode = MODES.includes(query.by) ? query.by : 'tenant';
-  const fleet = useMemo(() => new Fleet(), [moment.value]);
+  const [tries, setTries] = useState(0);
+  const fleet = useMemo(() => new Fleet(), [moment.value, tries]);
+  const again = () => setTries((before) => before + 1);
+  const live = connection.value.state === 'live';
+  useEffect(() => {
+    if (live && fleet.state.value.error) again();
+  }, [live]);
   const [counted_, setCounted] = useState({ rows: [], totals: { free: 0, total: 0, ok: 0, warn: 0, bad: 0, off: 0 } });
   const [chosen, setChosen] = useState(/** @type {{node: number, gpu: number}|null} */ (null));
   const [over, setOver] = useState(/** @type {any} */ (null));
@@ -84,7 +91,7 @@ export default function FleetPage() {
         <${Choice} label="Show as" value=${query.view === 'table' ? 'table' : 'map'} choices=${[['map', 'Map'], ['table', 'Table']]} onChange=${(/** @type {string} */ view) => changeQuery({ view: view === 'table' ? view : undefined })} />
       </div>
     </div>
-    <${Trouble} error=${error} retry=${() => fleet.begin()} />
+    <${Trouble} error=${error} retry=${again} />
     ${empty && loading && html`<${Loading} lines=${8} />`}
     ${empty && !loading && !error && html`<${NoNodes} />`}
     ${!empty &&
