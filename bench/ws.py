@@ -5,9 +5,10 @@ priority is changed at a steady rate over REST; a figure is the time from that r
 at a subscriber. Rounds without and with a stalled client take turns. The stalled client subscribes
 to the whole history 40 times and reads nothing, until the gateway cuts it off.
 
-`filtered_cpu` is the gateway's processor time for each change while 1,000 subscribers have a filter
-that lets nothing through, beside that without subscribers. `idle_cpu` is its processor time while
-nothing changes.
+`change_cpu_filtered` is the gateway's processor time for each change while 1,000 subscribers have a
+filter that lets nothing through, beside that without subscribers. `idle_cpu` is its processor time
+while nothing changes. `request_*` is the time of a small request of one tenant, alone and beside a
+greedy tenant whose subscriptions, as many as it can have, read old commits, or come and go.
 """
 
 import asyncio
@@ -33,6 +34,8 @@ FAST_PER_S: Final = 30
 UNREAD_MS: Final = 5_000
 HISTORY: Final = 80
 STALLED_SUBSCRIPTIONS: Final = 40
+GREEDY_CONNECTIONS: Final = 50 if QUICK else 250
+GREEDY_SUBSCRIPTIONS: Final = 25
 CONNECT_AT_ONCE: Final = 50
 # The first bytes of a ping and of its answer.
 PING: Final = 0x89
@@ -107,7 +110,7 @@ class Subscriber(asyncio.Protocol):
             self.closed.set_result(None)
 
 
-def head_of(cluster: Cluster) -> bytes:
+def head_of(key: str) -> bytes:
     lines = (
         "GET /v1/ws HTTP/1.1",
         "Host: x",
@@ -115,14 +118,14 @@ def head_of(cluster: Cluster) -> bytes:
         "Connection: Upgrade",
         f"Sec-WebSocket-Key: {b64encode(os.urandom(16)).decode()}",
         "Sec-WebSocket-Version: 13",
-        f"Authorization: Bearer {cluster.key}",
+        f"Authorization: Bearer {key}",
     )
     return ("\r\n".join(lines) + "\r\n\r\n").encode()
 
 
-async def open_one(cluster: Cluster, wish: dict[str, Any]) -> Subscriber:
+async def open_one(cluster: Cluster, wish: dict[str, Any], key: str = "") -> Subscriber:
     host, port = cluster.url.removeprefix("http://").split(":")
-    head = head_of(cluster)
+    head = head_of(key or cluster.key)
     _, found = await asyncio.get_running_loop().create_connection(
         lambda: Subscriber(head, wish), host, int(port)
     )
@@ -221,11 +224,63 @@ async def cpu_of_changes(cluster: Cluster, changes: Changes, per_s: int) -> floa
     return (cpu_of(pid, children=False) - before) * 1_000 / len(made)
 
 
+async def requests(session: aiohttp.ClientSession, path: str) -> list[float]:
+    """Return the times of requests, one after the other, in milliseconds."""
+    times: list[float] = []
+    until = time.perf_counter() + ROUND_S
+    while (began := time.perf_counter()) < until:
+        async with session.get(path) as answer:
+            await answer.read()
+            assert answer.status == 200
+        times.append((time.perf_counter() - began) * 1_000)
+        await asyncio.sleep(0.01)
+    return times
+
+
+async def greedy(cluster: Cluster, session: aiohttp.ClientSession, job: str) -> None:
+    """Measure requests of the default tenant beside a greedy one."""
+    path = f"/v1/jobs/{job}"
+
+    def show(situation: str, times: list[float]) -> None:
+        for part, name in ((0.5, "p50"), (0.99, "p99")):
+            say(f"request_{name}", quantile(times, part), "ms", len(times), beside=situation)
+
+    show("nothing", await requests(session, path))
+    async with session.put("/v1/tenants/greedy", json={}) as answer:
+        assert answer.status == 201, await answer.text()
+    body = {"user": "mallory", "role": "member", "tenant": "greedy"}
+    async with session.post("/v1/keys", json=body) as answer:
+        key = (await answer.json())["key"]
+    wish = {"op": "subscribe", "topic": "events", "after": 1, "filter": {"kind": "gpu."}}
+    found = []
+    for _ in range(GREEDY_CONNECTIONS):
+        found.append(await open_one(cluster, {**wish, "id": "e0"}, key))
+    for each in found:
+        for number in range(1, GREEDY_SUBSCRIPTIONS):
+            each.tell({**wish, "id": f"e{number}"})
+    show("subscriptions to old commits", await requests(session, path))
+
+    async def churn() -> None:
+        while True:
+            for each in found:
+                each.tell({"op": "subscribe", "id": "x", "topic": "jobs", "filter": {"user": "x"}})
+                each.tell({"op": "unsubscribe", "id": "x"})
+            await asyncio.sleep(0.02)
+
+    churning = asyncio.create_task(churn())
+    show("subscriptions that come and go", await requests(session, path))
+    churning.cancel()
+    for each in found:
+        each.transport.abort()
+    await asyncio.gather(churning, *(each.closed for each in found), return_exceptions=True)
+
+
 async def measure(cluster: Cluster) -> None:
     async with client(cluster) as session:
         for _ in range(HISTORY):
             await submit(session, "true", env={"E": "x" * 30_000}, node_labels={"no": "node"})
         job = await submit(session, "true", node_labels={"no": "node"})
+        await greedy(cluster, session, job)
         changes = Changes(session, job)
         alone = await cpu_of_changes(cluster, changes, FAST_PER_S)
         async with subscribers(cluster, SUBSCRIBERS, {"user": "nobody"}):

@@ -142,7 +142,7 @@ STAY: Final[dict[str, str]] = {
         attempt_facts.CHECKPOINT_EVERY_NS
         uploads_nats.ABANDONED_S uploads_nats.SWEEP_S
         channels.followers.RETRY_AFTER_S relay.SOON_NS
-        waiting.PACE_S waiting.PACE_EACH_S views.rows.AGE_NS ws.client.MESSAGE_S
+        waiting.PACE_S views.rows.AGE_NS fair_turns.PAUSE_MAX_S
         ws.client.END_S ws.counts.EVERY_S
         sockets.LOOK_MAX_S ws.serving.SIGN_IN_S api_gateway.service.PING_S upcoming.KEPT_S
         pulse.STILL_S pulse.EVERY_S alive.OLD_S alive.KILL_S store_watch.EVERY_S

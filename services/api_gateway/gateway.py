@@ -34,8 +34,8 @@ from services.api_gateway.access import room
 from services.api_gateway.access.allowance import Allowance
 from services.api_gateway.access.auth import Keys
 from services.api_gateway.access.claims import Claims
+from services.api_gateway.access.fair_turns import FairTurns
 from services.api_gateway.access.records import Recorder
-from services.api_gateway.access.scan_turns import ScanTurns
 from services.api_gateway.agents.admission import Admission
 from services.api_gateway.agents.agent_answers import AgentAnswers
 from services.api_gateway.agents.revoking import NodeWrites
@@ -120,9 +120,9 @@ class Gateway:
         self.telemetry = Telemetry()
         self.claims = Claims()
         self.entries = Entries(log, bus)
-        self.waiting = Waiting()
+        self.fair_turns = FairTurns()
+        self.waiting = Waiting(self.fair_turns)
         self.rows = Rows(self)
-        self.scan_turns = ScanTurns()
         self.sockets = Sockets(self.telemetry.sockets, settings.gateway_unread_ms)
         self.fact_rows = FactRows()
         self.log_end = LogEnd(log)
@@ -222,6 +222,7 @@ class Gateway:
                 turns=self.turns.run(),
                 usage=self.usage.run(),
                 sockets=self.sockets.run(),
+                fair_turns=self.fair_turns.run(),
             )
         finally:
             await self.upstream.close()

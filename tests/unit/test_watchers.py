@@ -1,22 +1,30 @@
 """Clients that watch: each is woken by what it wants, and by nothing else."""
 
+import asyncio
 from collections.abc import Mapping
-from contextlib import ExitStack
 
 import pytest
 
 from libs.common.change import Change
 from libs.common.model import JobId, JobSpec, NodeId, TenantId
 from libs.common.state.cluster import Job, MemberView
+from services.api_gateway.access.fair_turns import FairTurns
 from services.api_gateway.problems import Problem
 from services.api_gateway.views import waiting
 from services.api_gateway.views.interests import SHORTEN_AFTER, Interest, JobFilter
-from services.api_gateway.views.waiting import PACE_S, Waiting, Watcher
+from services.api_gateway.views.waiting import PACE_S, LogFollower, Waiting, Watcher
 
 ALL = Interest(jobs=JobFilter())
 PHYSICS = Interest(tenant="physics", jobs=JobFilter())
 NODES = Interest(nodes=True)
 DEVICES = Interest(devices=True)
+
+
+class AtOnce(FairTurns):
+    """Turns that are given at once."""
+
+    def put(self, tenant: str, event: asyncio.Event, worth: int = 1) -> None:
+        event.set()
 
 
 def job(name: str, tenant: str = "default", *nodes: str) -> Job:
@@ -49,9 +57,9 @@ def taken(watcher: Watcher) -> tuple[list[JobId], list[NodeId]] | None:
 
 
 async def test_each_client_is_woken_by_what_it_wants() -> None:
-    made = Waiting()
+    made = Waiting(AtOnce())
     everything, physics, nodes, devices, named, foreign = (
-        made.feeds.enter(interest)
+        made.feeds.enter(interest, "")
         for interest in (
             ALL,
             PHYSICS,
@@ -74,8 +82,8 @@ async def test_each_client_is_woken_by_what_it_wants() -> None:
 
 
 async def test_a_client_that_does_not_take_gets_each_change_once_later() -> None:
-    made = Waiting()
-    slow, quick = made.feeds.enter(ALL), made.feeds.enter(ALL)
+    made = Waiting(AtOnce())
+    slow, quick = made.feeds.enter(ALL, ""), made.feeds.enter(ALL, "")
     for number in range(3):
         changed(made, number, "a")
         changed(made, number, "c")
@@ -85,9 +93,9 @@ async def test_a_client_that_does_not_take_gets_each_change_once_later() -> None
 
 
 async def test_clients_that_leave_are_forgotten() -> None:
-    made = Waiting()
-    watchers = [made.feeds.enter(each) for each in (ALL, ALL, PHYSICS, NODES, DEVICES)]
-    watchers.append(made.feeds.enter(Interest(jobs=JobFilter(only=frozenset({JobId("a")})))))
+    made = Waiting(AtOnce())
+    watchers = [made.feeds.enter(each, "") for each in (ALL, ALL, PHYSICS, NODES, DEVICES)]
+    watchers.append(made.feeds.enter(Interest(jobs=JobFilter(only=frozenset({JobId("a")}))), ""))
     changed(made, 1, "a", "b", nodes=("n1",))
     assert made.feeds.watchers == 6
     for watcher in watchers:
@@ -98,8 +106,8 @@ async def test_clients_that_leave_are_forgotten() -> None:
 
 
 async def test_a_journal_that_all_have_read_is_shortened() -> None:
-    made = Waiting()
-    first, second = made.feeds.enter(NODES), made.feeds.enter(NODES)
+    made = Waiting(AtOnce())
+    first, second = made.feeds.enter(NODES, ""), made.feeds.enter(NODES, "")
     names = tuple(f"n{number}" for number in range(2 * SHORTEN_AFTER))
     changed(made, 1, nodes=names)
     assert len(first.take()[1]) == len(names)
@@ -113,7 +121,7 @@ async def test_a_journal_that_all_have_read_is_shortened() -> None:
 
 
 async def test_nodes_that_changed_since_are_known_from_the_beginning_on() -> None:
-    made = Waiting()
+    made = Waiting(AtOnce())
     made.begin(10)
     changed(made, 11, nodes=("n1",))
     changed(made, 12, "c", nodes=("n2",))
@@ -123,17 +131,37 @@ async def test_nodes_that_changed_since_are_known_from_the_beginning_on() -> Non
     assert made.nodes_since(11, devices=True) == {"n1": 12, "n2": 12}
 
 
-async def test_the_pace_grows_with_the_clients_of_a_tenant_alone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    made = Waiting()
-    assert made.pace_s("greedy") == PACE_S
-    with ExitStack() as stack:
-        for _ in range(1_000):
-            stack.enter_context(made.following("greedy"))
-        assert made.pace_s("greedy") > PACE_S == made.pace_s("quiet")
-    assert not made.followers
+async def test_clients_that_wait_are_woken_in_turns_of_their_tenants() -> None:
+    turns = FairTurns()
+    made = Waiting(turns)
+    greedy = [made.feeds.enter(ALL, "greedy") for _ in range(1_000)]
+    quiet = made.feeds.enter(ALL, "quiet")
+    changed(made, 1, "a")
+    turns.give()
+    assert quiet.woken.is_set()
+    assert sum(watcher.woken.is_set() for watcher in greedy) < 100
+
+
+async def test_watching_clients_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Waiting(FairTurns())
     monkeypatch.setattr(waiting, "WATCHERS_MAX", 1)
-    made.feeds.enter(ALL)
+    made.feeds.check_room()
+    made.feeds.enter(ALL, "")
     with pytest.raises(Problem, match="1 clients watch"):
         made.feeds.check_room()
+
+
+async def test_a_follower_of_the_log_is_woken_by_the_next_commit() -> None:
+    made = Waiting(AtOnce())
+    follower = LogFollower("physics")
+    assert not await made.commits(follower, 0.01)
+    waits = asyncio.create_task(made.commits(follower, None))
+    await asyncio.sleep(0)
+    made.folded(1)
+    assert await waits and not made.log_followers
+
+
+async def test_a_client_is_sent_something_only_so_often() -> None:
+    made = Waiting(AtOnce())
+    first_s = await made.wait_pace(0.0)
+    assert await made.wait_pace(first_s) >= first_s + PACE_S

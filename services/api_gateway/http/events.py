@@ -166,7 +166,7 @@ async def _page(
 
 async def _followed(gateway: Gateway, fact_filter: FactFilter, after: int) -> AsyncIterator[bytes]:
     """Stream rows as lines. Empty lines keep an idle connection open."""
-    async with aclosing(fact_groups(gateway, fact_filter, after)) as groups:
+    async with aclosing(fact_groups(gateway, fact_filter, after, _idle_s(gateway))) as groups:
         async for facts in groups:
             yield b"".join(fact.row + b"\n" for fact in facts) or b"\n"
 
@@ -177,9 +177,13 @@ async def _served(gateway: Gateway, fact_filter: FactFilter, after: int) -> Asyn
     Only a commit's last fact carries its sequence as the id, so that a client that continues after
     this id misses no fact.
     """
-    async with aclosing(fact_groups(gateway, fact_filter, after)) as groups:
+    async with aclosing(fact_groups(gateway, fact_filter, after, _idle_s(gateway))) as groups:
         async for facts in groups:
             yield b"".join(map(_event, facts)) or b": still here\n\n"
+
+
+def _idle_s(gateway: Gateway) -> float:
+    return gateway.settings.keepalive_ms / 1_000
 
 
 def _event(fact: FactSent) -> bytes:

@@ -8,23 +8,23 @@ that continues after the `seq` of its last piece therefore misses nothing. Withi
 this stays the `seq` of the group before.
 """
 
-import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from libs.common.model import JobId, NodeId
+from services.api_gateway.access.fair_turns import SLICE
 from services.api_gateway.access.roles import Principal
 from services.api_gateway.views import rows
 from services.api_gateway.views.fleet import is_on_map
 from services.api_gateway.views.interests import Interest, JobFilter
-from services.api_gateway.views.waiting import Watcher
+from services.api_gateway.views.waiting import is_set
 
 if TYPE_CHECKING:
     from services.api_gateway.gateway import Gateway
 
 # Rows in one piece, and jobs that are looked at before other requests get their turn.
 SLICE_ROWS: Final = 50
-SCAN_SLICE: Final = 2_000
+SCAN_SLICE: Final = 1_000
 
 
 class Piece(NamedTuple):
@@ -70,23 +70,22 @@ class Stream:
 
     async def pieces(self, idle_s: float | None = None) -> AsyncGenerator[Piece | None, None]:
         """Yield the pieces for ever. None means that nothing changed for `idle_s`."""
-        waiting, tenant = self.gateway.waiting, self.principal.tenant
-        watcher = waiting.feeds.enter(self.interest)
+        waiting = self.gateway.waiting
+        watcher = waiting.feeds.enter(self.interest, self.principal.tenant)
         try:
-            with waiting.following(tenant):
-                seq, last_s = self.gateway.cluster.seq, 0.0
-                async for piece in self._beginning(seq):
+            seq, last_s = self.gateway.cluster.seq, 0.0
+            async for piece in self._beginning(seq):
+                yield piece
+            yield Piece(self.nodes_as, [], seq, seq, is_ready=True)
+            while True:
+                if not await is_set(watcher.woken, idle_s):
+                    yield None
+                    continue
+                last_s = await waiting.wait_pace(last_s)
+                before, seq = seq, self.gateway.cluster.seq
+                jobs, nodes = watcher.take()
+                async for piece in self._group(jobs, nodes, before, seq):
                     yield piece
-                yield Piece(self.nodes_as, [], seq, seq, is_ready=True)
-                while True:
-                    if not await _is_woken(watcher, idle_s):
-                        yield None
-                        continue
-                    last_s = await waiting.wait_pace(tenant, last_s)
-                    before, seq = seq, self.gateway.cluster.seq
-                    jobs, nodes = watcher.take()
-                    async for piece in self._group(jobs, nodes, before, seq):
-                        yield piece
         finally:
             waiting.feeds.leave(watcher)
 
@@ -94,10 +93,7 @@ class Stream:
         if self.only_changes and not self.after:
             return
         job_filter = self.interest.jobs
-        jobs = []
-        if job_filter is not None:
-            async with self.gateway.scan_turns.of(self.principal.tenant):
-                jobs = await self._jobs(job_filter)
+        jobs = [] if job_filter is None else await self._jobs(job_filter)
         nodes = self._nodes() if self.interest.nodes or self.interest.devices else []
         async for piece in self._group(jobs, nodes, self.after, self.after):
             yield piece._replace(is_first=not self.after)
@@ -105,7 +101,12 @@ class Stream:
     async def _jobs(self, job_filter: JobFilter) -> list[JobId]:
         """Return the jobs to begin with: those that match, or that changed since."""
         gateway, found = self.gateway, list[JobId]()
-        for number, (job_id, job) in enumerate(list(gateway.cluster.jobs.items()), start=1):
+        known = gateway.cluster.jobs
+        names = sorted(job_filter.only & known.keys()) if job_filter.only else list(known)
+        for number, job_id in enumerate(names, start=1):
+            job = known.get(job_id)
+            if job is None:
+                continue  # it has left the state meanwhile
             if self.after:
                 wanted = gateway.history.changed(job_id) > self.after and job_filter.is_of(job)
             else:
@@ -113,7 +114,7 @@ class Stream:
             if wanted and self.interest.tenant in (None, job.tenant):
                 found.append(job_id)
             if number % SCAN_SLICE == 0:
-                await asyncio.sleep(0)
+                await self._turn()
         return found
 
     def _nodes(self) -> list[NodeId]:
@@ -142,10 +143,14 @@ class Stream:
                     continue
                 if held is not None:
                     yield held
-                    await asyncio.sleep(0)
+                    await self._turn()
                 held = Piece(kind, found, before, before)
         if held is not None:
             yield held._replace(seq=seq)
+
+    async def _turn(self) -> None:
+        """Let others work before the next slice."""
+        await self.gateway.fair_turns.turn(self.principal.tenant, SLICE)
 
     def _row(self, kind: str, name: str) -> bytes | None:
         table = self.gateway.rows
@@ -153,14 +158,3 @@ class Stream:
             return table.job(self.principal, JobId(name))
         show = table.fleet if kind == rows.FLEET else table.node
         return show(self.principal, NodeId(name))
-
-
-async def _is_woken(watcher: Watcher, idle_s: float | None) -> bool:
-    """Wait for a change, at most `idle_s`; return whether there is one."""
-    if idle_s is None:
-        return await watcher.woken.wait()
-    try:
-        async with asyncio.timeout(idle_s):
-            return await watcher.woken.wait()
-    except TimeoutError:
-        return False

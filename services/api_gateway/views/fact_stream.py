@@ -4,9 +4,8 @@
 tests/integration/test_gateway_views.py, tests/attack/test_names_of_others.py.
 """
 
-import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import aclosing, nullcontext
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
@@ -19,9 +18,11 @@ from libs.common.model import JobId
 from libs.common.state.cluster import Cluster
 from libs.common.transport.log import Entry
 from services.api_gateway.access import roles
+from services.api_gateway.access.fair_turns import SLICE
 from services.api_gateway.access.roles import Principal
 from services.api_gateway.views.history import concerns, row
 from services.api_gateway.views.others import seen_by
+from services.api_gateway.views.waiting import LogFollower
 
 if TYPE_CHECKING:
     from services.api_gateway.gateway import Gateway
@@ -193,52 +194,43 @@ class FactRows:
 
 
 async def fact_groups(
-    gateway: "Gateway", fact_filter: FactFilter, after: int
+    gateway: "Gateway", fact_filter: FactFilter, after: int, idle_s: float | None = None
 ) -> AsyncGenerator[list[FactSent], None]:
     """Yield the matching facts after `after` for ever, whole commits at a time.
 
-    An empty group means that nothing came for MUSTER_KEEPALIVE_MS.
+    An empty group means that nothing came for `idle_s`.
     """
-    waiting, tenant, last_s = gateway.waiting, fact_filter.principal.tenant, 0.0
-    with waiting.following(tenant):
-        while True:
-            async with aclosing(_read(gateway, fact_filter, after)) as slices:
-                async for seq, found in slices:
-                    after = seq
-                    if found:
-                        yield found
-            if gateway.cluster.seq > after:
-                continue
-            await asyncio.wait(
-                (waiting.sequence(after + 1),), timeout=gateway.settings.keepalive_ms / 1_000
-            )
-            if gateway.cluster.seq <= after:
-                yield []
-            else:
-                last_s = await waiting.wait_pace(tenant, last_s)
+    waiting, last_s = gateway.waiting, 0.0
+    follower = LogFollower(fact_filter.principal.tenant)
+    while True:
+        async with aclosing(_read(gateway, fact_filter, after)) as slices:
+            async for seq, found in slices:
+                after = seq
+                if found:
+                    yield found
+        if gateway.cluster.seq > after:
+            continue
+        if await waiting.commits(follower, idle_s):
+            last_s = await waiting.wait_pace(last_s)
+        else:
+            yield []
 
 
 async def _read(
     gateway: "Gateway", fact_filter: FactFilter, after: int
 ) -> AsyncGenerator[tuple[int, list[FactSent]], None]:
-    """Yield the matching facts up to now, a slice at a time, with its last commit.
-
-    Slices of commits that are not in memory any more are read in turns of the tenant.
-    """
-    is_old, turn = (
-        not gateway.entries.remembers(after + 1),
-        gateway.scan_turns.of(fact_filter.principal.tenant),
-    )
+    """Yield the matching facts up to now, a slice at a time, with its last commit."""
+    tenant, is_woken = fact_filter.principal.tenant, gateway.entries.remembers(after + 1)
     async with aclosing(gateway.entries.scan(after, gateway.cluster.seq)) as slices:
         while True:
-            async with turn if is_old else nullcontext():
-                piece = await anext(slices, None)
-                found = [
-                    fact
-                    for entry in piece or ()
-                    for fact in gateway.fact_rows.of(entry, fact_filter)
-                ]
+            if not is_woken:
+                await gateway.fair_turns.turn(tenant, SLICE)
+            piece = await anext(slices, None)
             if piece is None:
                 return
             if piece:
+                is_woken = piece[-1].seq >= gateway.cluster.seq
+                found = [
+                    fact for entry in piece for fact in gateway.fact_rows.of(entry, fact_filter)
+                ]
                 yield piece[-1].seq, found

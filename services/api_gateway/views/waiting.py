@@ -6,22 +6,20 @@ tests/unit/test_gateway_log_end.py and tests/unit/test_watchers.py.
 
 import asyncio
 import heapq
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from typing import Any, Final
 
 from libs.common.change import Change
 from libs.common.model import JobId, NodeId
 from libs.common.state.cluster import Job
 from libs.common.transport.log import Log
+from services.api_gateway.access.fair_turns import FairTurns
 from services.api_gateway.problems import Problem
 from services.api_gateway.views.interests import Interest, Journal
 
 WATCHERS_MAX: Final = 10_000
-# The least time between two deliveries to one client, and what each client of its tenant adds.
+# The least time between two deliveries to one client.
 PACE_S: Final = 0.02
-PACE_EACH_S: Final = 0.000_2
 # Past this many, waiters that gave up are swept out.
 SWEEP_ABOVE: Final = 10_000
 
@@ -32,8 +30,9 @@ class Watcher:
     A job that changes often appears once, so the state's size bounds the backlog.
     """
 
-    def __init__(self, feed: "Feed") -> None:
+    def __init__(self, feed: "Feed", tenant: str) -> None:
         self.feed = feed
+        self.tenant = tenant
         self.read = feed.journal.tick
         self.woken = asyncio.Event()
 
@@ -43,10 +42,18 @@ class Watcher:
         taken = journal.since(self.read)
         self.read = journal.tick
         self.woken.clear()
-        self.feed.idle.add(self)
+        self.feed.idle[self] = None
         if journal.is_long:
             journal.shorten(min(watcher.read for watcher in self.feed.watchers))
         return taken
+
+
+class LogFollower:
+    """A client that waits for commits."""
+
+    def __init__(self, tenant: str) -> None:
+        self.tenant = tenant
+        self.woken = asyncio.Event()
 
 
 class Feed:
@@ -55,19 +62,18 @@ class Feed:
     def __init__(self, interest: Interest) -> None:
         self.journal = Journal(interest)
         self.watchers: set[Watcher] = set()
-        self.idle: set[Watcher] = set()
-
-    def wake(self) -> None:
-        """Wake the readers that wait. The others find the change when they read on."""
-        for watcher in self.idle:
-            watcher.woken.set()
-        self.idle.clear()
+        self.idle: dict[Watcher, None] = {}
 
 
 class Feeds:
-    """The feeds of one gateway, found by what changed."""
+    """The feeds of one gateway, found by what changed.
 
-    def __init__(self) -> None:
+    A client that waits is woken when it is the turn of its tenant. The others find the change when
+    they read on.
+    """
+
+    def __init__(self, turns: FairTurns) -> None:
+        self.turns = turns
         self.feeds: dict[Interest, Feed] = {}
         self.of_nodes: list[Feed] = []
         self.of_tenant: dict[str | None, list[Feed]] = {}
@@ -83,8 +89,8 @@ class Feeds:
                 "another gateway",
             )
 
-    def enter(self, interest: Interest) -> Watcher:
-        """Add a client that begins with the next change."""
+    def enter(self, interest: Interest, tenant: str) -> Watcher:
+        """Add a client of a tenant, which begins with the next change."""
         feed = self.feeds.get(interest)
         if feed is None:
             feed = self.feeds[interest] = Feed(interest)
@@ -92,16 +98,16 @@ class Feeds:
                 where.setdefault(name, []).append(feed)
             if interest.nodes or interest.devices:
                 self.of_nodes.append(feed)
-        watcher = Watcher(feed)
+        watcher = Watcher(feed, tenant)
         feed.watchers.add(watcher)
-        feed.idle.add(watcher)
+        feed.idle[watcher] = None
         self.watchers += 1
         return watcher
 
     def leave(self, watcher: Watcher) -> None:
         feed, interest = watcher.feed, watcher.feed.journal.interest
         feed.watchers.discard(watcher)
-        feed.idle.discard(watcher)
+        feed.idle.pop(watcher, None)
         self.watchers -= 1
         if feed.watchers:
             return
@@ -135,12 +141,17 @@ class Feeds:
                     and interest.jobs.wants(job, before, change.nodes)
                 ):
                     feed.journal.note_job(job_id)
-                    feed.wake()
+                    self._wake(feed)
         for feed in self.of_nodes:
             nodes = _devices(jobs, of, change) if feed.journal.interest.devices else change.nodes
             if nodes:
                 feed.journal.note_nodes(nodes)
-                feed.wake()
+                self._wake(feed)
+
+    def _wake(self, feed: Feed) -> None:
+        for watcher in feed.idle:
+            self.turns.put(watcher.tenant, watcher.woken)
+        feed.idle.clear()
 
     def _feeds_of(self, job: Job) -> Iterator[Feed]:
         yield from self.of_tenant.get(None, ())
@@ -189,11 +200,12 @@ class LogEnd:
 class Waiting:
     """All waiters of one gateway."""
 
-    def __init__(self) -> None:
+    def __init__(self, turns: FairTurns) -> None:
         self.by_seq: list[tuple[int, int, asyncio.Future[None]]] = []
         self.by_job: dict[JobId, list[asyncio.Future[None]]] = {}
-        self.feeds = Feeds()
-        self.followers: Counter[str] = Counter()
+        self.turns = turns
+        self.feeds = Feeds(turns)
+        self.log_followers: dict[LogFollower, None] = {}
         self.node_seqs: dict[NodeId, int] = {}
         self.device_seqs: dict[NodeId, int] = {}
         self.known_since = 0
@@ -228,6 +240,18 @@ class Waiting:
             _, _, future = heapq.heappop(self.by_seq)
             if not future.done():
                 future.set_result(None)
+        for follower in self.log_followers:
+            self.turns.put(follower.tenant, follower.woken)
+        self.log_followers.clear()
+
+    async def commits(self, follower: LogFollower, idle_s: float | None) -> bool:
+        """Wait for the next commit, at most `idle_s`; return whether there is one."""
+        follower.woken.clear()
+        self.log_followers[follower] = None
+        try:
+            return await is_set(follower.woken, idle_s)
+        finally:
+            self.log_followers.pop(follower, None)
 
     def changed(
         self, seq: int, jobs: Mapping[JobId, str], of: Mapping[JobId, Job], change: Change
@@ -261,31 +285,24 @@ class Waiting:
         seqs = self.device_seqs if devices else self.node_seqs
         return {node_id: at for node_id, at in seqs.items() if at > seq}
 
-    @contextmanager
-    def following(self, tenant: str) -> Iterator[None]:
-        """Count a client of the tenant that follows, for the pace."""
-        self.followers[tenant] += 1
-        try:
-            yield
-        finally:
-            self.followers[tenant] -= 1
-            if not self.followers[tenant]:
-                del self.followers[tenant]
-
-    def pace_s(self, tenant: str) -> float:
-        """Return the least time between two deliveries to one client of the tenant.
-
-        It grows with the number of the tenant's clients, so that they leave time for others.
-        """
-        return max(PACE_S, PACE_EACH_S * self.followers[tenant])
-
-    async def wait_pace(self, tenant: str, last_s: float) -> float:
+    async def wait_pace(self, last_s: float) -> float:
         """Wait until a client may be sent more that was sent something at `last_s`; return the time
         then, by the loop's clock.
         """
         now_s = asyncio.get_running_loop().time()
-        early_s = last_s + self.pace_s(tenant) - now_s
+        early_s = last_s + PACE_S - now_s
         if early_s <= 0:
             return now_s
         await asyncio.sleep(early_s)
         return now_s + early_s
+
+
+async def is_set(event: asyncio.Event, idle_s: float | None) -> bool:
+    """Wait for an event, at most `idle_s`; return whether it is set."""
+    if idle_s is None:
+        return await event.wait()
+    try:
+        async with asyncio.timeout(idle_s):
+            return await event.wait()
+    except TimeoutError:
+        return False

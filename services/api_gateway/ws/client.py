@@ -1,7 +1,7 @@
 """One client's WebSocket: its messages in, and one task for each subscription and request.
 
-The messages of a client are read one after another, and at most so many in a second, so a client
-that sends without end slows down itself only. Tests: tests/integration/test_gateway_ws.py.
+The messages of a client are read one after another, each in a turn of its tenant, so a client that
+sends without end slows down its own tenant only. Tests: tests/integration/test_gateway_ws.py.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope
 
 from libs.common.errors import Refused, Unavailable
 from services.api_gateway.access import roles
+from services.api_gateway.access.fair_turns import MESSAGE
 from services.api_gateway.access.roles import Principal
 from services.api_gateway.channels.followers import Place
 from services.api_gateway.problems import Problem
@@ -38,9 +39,6 @@ from services.api_gateway.ws.topics import Batch
 if TYPE_CHECKING:
     from services.api_gateway.gateway import Gateway
 
-# The least time between two messages that are read: 500 in a second, after a burst.
-MESSAGE_S: Final = 0.002
-BURST: Final = 100
 # How long the requests of a client that has left may take to end.
 END_S: Final = 5.0
 # The route whose row of the table of roles a topic is held to.
@@ -152,13 +150,9 @@ class SocketClient:
     # Messages of the client.
 
     async def _listen(self) -> None:
-        loop = asyncio.get_running_loop()
-        allowed_at = loop.time() - BURST * MESSAGE_S
+        turns, tenant = self.gateway.fair_turns, self.principal.tenant
         while (message := await self.receive())["type"] == "websocket.receive":
-            now = loop.time()
-            allowed_at = max(allowed_at, now - BURST * MESSAGE_S) + MESSAGE_S
-            if allowed_at > now:
-                await asyncio.sleep(allowed_at - now)
+            await turns.turn(tenant, MESSAGE)
             text = message.get("text")
             if not await self._on_message(message["bytes"] if text is None else text):
                 return

@@ -16,6 +16,7 @@ from libs.common.state.cluster import Cluster, Node, node_gpus
 from services.api_gateway.access import roles
 from services.api_gateway.access.roles import Principal
 from services.api_gateway.times import rfc3339
+from services.api_gateway.views.fleet import is_on_map
 from services.api_gateway.views.interests import Interest
 from services.api_gateway.views.nodes import gpu_health, gpu_state, scheduler_shown
 from services.api_gateway.ws.frames import Name, encoded
@@ -84,7 +85,7 @@ class Counts:
 
     def __init__(self, gateway: "Gateway") -> None:
         self.gateway = gateway
-        self._watcher = gateway.waiting.feeds.enter(Interest(devices=True))
+        self._watcher = gateway.waiting.feeds.enter(Interest(devices=True), "")
         self._nodes: dict[NodeId, NodeCount] | None = None
         self._values: dict[tuple[str, str | None], tuple[float, Value]] = {}
         self._turn = asyncio.Lock()
@@ -115,7 +116,7 @@ class Counts:
             self._nodes, changed = {}, list(cluster.nodes)
         for number, node_id in enumerate(changed, start=1):
             node = cluster.nodes.get(node_id)
-            if node is not None and node.state != "removed":
+            if node is not None and is_on_map(node):
                 self._nodes[node_id] = count_node(cluster, node)
             else:
                 self._nodes.pop(node_id, None)

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from services.api_gateway.access import roles
 from services.api_gateway.access.roles import Principal
+from services.api_gateway.http.places import places_by_files
 from services.api_gateway.problems import Denied, Problem
 from services.api_gateway.ws.client import SocketClient
 from services.api_gateway.ws.counts import Counts
@@ -42,6 +43,8 @@ class SocketApp:
         self.app = app
         self.record = record
         self.counts: Counts | None = None
+        # Other connections need the rest of the files.
+        gateway.sockets.bound(places_by_files().most // 2)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection. Raises Problem before it is accepted."""

@@ -50,6 +50,10 @@ class Sockets:
         self.strangers = 0
         self.is_stopping = False
 
+    def bound(self, most: int) -> None:
+        """Allow at most so many connections, because each needs a file."""
+        self.connections.most = min(SOCKETS_MAX, most)
+
     def check_stranger(self) -> None:
         """Raise Problem 503 if too many connections have not sent their key yet."""
         self.check_stopping()
