@@ -51,8 +51,8 @@ ENVIRONMENT: Final = {
 class Subscriber(asyncio.Protocol):
     """One WebSocket: it keeps the priorities that it was sent, with the time of each."""
 
-    def __init__(self, head: bytes, wish: dict[str, Any]) -> None:
-        self.head, self.wish = head, wish
+    def __init__(self, head: bytes, asked: dict[str, Any]) -> None:
+        self.head, self.asked = head, asked
         self.data = b""
         self.is_open = False
         self.ready = asyncio.get_running_loop().create_future()
@@ -78,7 +78,7 @@ class Subscriber(asyncio.Protocol):
                 return
             assert self.data.startswith(b"HTTP/1.1 101"), self.data
             self.is_open, self.data = True, self.data[end + 4 :]
-            self.tell(self.wish)
+            self.tell(self.asked)
         while (size := self._size()) is not None:
             first, length = size
             text = self.data[first : first + length]
@@ -123,11 +123,11 @@ def head_of(key: str) -> bytes:
     return ("\r\n".join(lines) + "\r\n\r\n").encode()
 
 
-async def open_one(cluster: Cluster, wish: dict[str, Any], key: str = "") -> Subscriber:
+async def open_one(cluster: Cluster, asked: dict[str, Any], key: str = "") -> Subscriber:
     host, port = cluster.url.removeprefix("http://").split(":")
     head = head_of(key or cluster.key)
     _, found = await asyncio.get_running_loop().create_connection(
-        lambda: Subscriber(head, wish), host, int(port)
+        lambda: Subscriber(head, asked), host, int(port)
     )
     return found
 
@@ -136,11 +136,11 @@ async def open_one(cluster: Cluster, wish: dict[str, Any], key: str = "") -> Sub
 async def subscribers(
     cluster: Cluster, count: int, chosen: dict[str, Any]
 ) -> AsyncIterator[list[Subscriber]]:
-    wish = {"op": "subscribe", "id": "a", "topic": "jobs", "filter": chosen}
+    asked = {"op": "subscribe", "id": "a", "topic": "jobs", "filter": chosen}
     found: list[Subscriber] = []
     while len(found) < count:
         part = min(CONNECT_AT_ONCE, count - len(found))
-        opened = await asyncio.gather(*(open_one(cluster, wish) for _ in range(part)))
+        opened = await asyncio.gather(*(open_one(cluster, asked) for _ in range(part)))
         await asyncio.gather(*(each.ready for each in opened))
         found += opened
     try:
@@ -153,11 +153,11 @@ async def subscribers(
 
 async def stall(cluster: Cluster) -> Subscriber:
     """Open a connection that is sent the history many times and reads nothing."""
-    wish = {"op": "subscribe", "id": "e0", "topic": "events", "after": 1}
-    found = await open_one(cluster, wish)
+    asked = {"op": "subscribe", "id": "e0", "topic": "events", "after": 1}
+    found = await open_one(cluster, asked)
     await found.ready
     for number in range(1, STALLED_SUBSCRIPTIONS):
-        found.tell({**wish, "id": f"e{number}"})
+        found.tell({**asked, "id": f"e{number}"})
     found.transport.pause_reading()
     return found
 
@@ -251,13 +251,13 @@ async def greedy(cluster: Cluster, session: aiohttp.ClientSession, job: str) -> 
     body = {"user": "mallory", "role": "member", "tenant": "greedy"}
     async with session.post("/v1/keys", json=body) as answer:
         key = (await answer.json())["key"]
-    wish = {"op": "subscribe", "topic": "events", "after": 1, "filter": {"kind": "gpu."}}
+    asked = {"op": "subscribe", "topic": "events", "after": 1, "filter": {"kind": "gpu."}}
     found = []
     for _ in range(GREEDY_CONNECTIONS):
-        found.append(await open_one(cluster, {**wish, "id": "e0"}, key))
+        found.append(await open_one(cluster, {**asked, "id": "e0"}, key))
     for each in found:
         for number in range(1, GREEDY_SUBSCRIPTIONS):
-            each.tell({**wish, "id": f"e{number}"})
+            each.tell({**asked, "id": f"e{number}"})
     show("subscriptions to old commits", await requests(session, path))
 
     async def churn() -> None:

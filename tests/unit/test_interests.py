@@ -1,4 +1,4 @@
-"""Filters of watched jobs, and the journal that clients with the same wish share."""
+"""Filters of watched jobs, and the journal that clients with the same interest share."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -46,8 +46,8 @@ def test_each_operation_is_understood() -> None:
     assert read(op="request", id="r", model="m", body={"messages": []}) == Request(
         "r", "m", {"messages": []}
     )
-    wish = read(op="subscribe", id="a", topic="jobs", after=9)
-    assert wish == Subscribe("a", "jobs", JobsFilter(), 9)
+    asked = read(op="subscribe", id="a", topic="jobs", after=9)
+    assert asked == Subscribe("a", "jobs", JobsFilter(), 9)
     assert read(op="subscribe", id="a", topic="jobs", after=None, filter=None).after == 0
 
 

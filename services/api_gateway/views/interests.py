@@ -1,4 +1,4 @@
-"""The changes that a client watches, and a journal of them that clients with the same wish share.
+"""The changes that a client watches, and the journal that clients with the same interest share.
 
 Pure. A journal has each changed job and node once, with the tick of its last change. Each reader
 remembers the tick up to which it has read. So a change costs the same with one reader as with a

@@ -137,12 +137,12 @@ class SocketClient:
     async def _end_all(self, others: list["asyncio.Task[None]"]) -> None:
         for request in self.requests.values():
             request.cancel()
-        asked = [self.tasks[name] for name in self.requests if name in self.tasks]
+        ending = [self.tasks[name] for name in self.requests if name in self.tasks]
         for task in [*others, *self.tasks.values()]:
-            if task not in asked:
+            if task not in ending:
                 task.cancel()
-        if asked:
-            _, late = await asyncio.wait(asked, timeout=END_S)
+        if ending:
+            _, late = await asyncio.wait(ending, timeout=END_S)
             for task in late:
                 task.cancel()
         await asyncio.gather(*others, *self.tasks.values(), return_exceptions=True)
@@ -189,7 +189,7 @@ class SocketClient:
                     app=self.app,
                     scope=self.scope,
                     key=self.key,
-                    wish=message,
+                    asked=message,
                     outbox=self.outbox,
                     seq=lambda: self.gateway.cluster.seq,
                 )
@@ -227,69 +227,69 @@ class SocketClient:
 
     # Subscriptions.
 
-    async def _subscription(self, wish: Subscribe) -> None:
+    async def _subscription(self, asked: Subscribe) -> None:
         """Send the frames of a subscription until it ends. An error ends it with a frame."""
         places: list[Place] = []
         shares, tenant = self.gateway.sockets.subscriptions, self.principal.tenant
-        if wish.topic in RESUMED:
-            self.seqs[wish.id] = wish.after
+        if asked.topic in RESUMED:
+            self.seqs[asked.id] = asked.after
         try:
             self.gateway.sockets.take_subscription(tenant)
         except Problem as refused:
-            await self._refuse(wish.id, refused)
+            await self._refuse(asked.id, refused)
             return
         try:
-            batches = await self._open(wish, places)
-            self._record(wish, 200)
+            batches = await self._open(asked, places)
+            self._record(asked, 200)
             async with aclosing(batches) as opened:
                 async for batch in opened:
                     await self.outbox.send(batch.messages)
-                    if wish.id in self.seqs:
-                        self.seqs[wish.id] = batch.seq
+                    if asked.id in self.seqs:
+                        self.seqs[asked.id] = batch.seq
         except (Problem, Refused, Unavailable) as error:
             problem = _problem_of(error)
-            self._record(wish, problem.status, problem.detail if problem.status == 403 else "")
+            self._record(asked, problem.status, problem.detail if problem.status == 403 else "")
             field = problem.detail.partition(":")[0]
             is_field = field == "after" or field.startswith("filter.")
             with suppress(OSError):
-                await self._refuse(wish.id, problem, field if is_field else "")
+                await self._refuse(asked.id, problem, field if is_field else "")
         finally:
             shares.give_back(tenant)
             for place in places:
                 place.leave()
 
-    async def _open(self, wish: Subscribe, places: list[Place]) -> AsyncGenerator[Batch, None]:
+    async def _open(self, asked: Subscribe, places: list[Place]) -> AsyncGenerator[Batch, None]:
         """Return the frames of a subscription.
 
         `places` gets the place that it takes. Raises Problem, Refused or Unavailable.
         """
-        gateway, principal, name = self.gateway, self.principal, Name(wish.id)
-        denial = roles.denial(principal, "GET", ROUTES[wish.topic])
+        gateway, principal, name = self.gateway, self.principal, Name(asked.id)
+        denial = roles.denial(principal, "GET", ROUTES[asked.topic])
         if denial is not None:
             raise denial
-        if wish.after > gateway.cluster.seq:
-            await _settle(gateway, wish.after)
-        match wish.topic:
+        if asked.after > gateway.cluster.seq:
+            await _settle(gateway, asked.after)
+        match asked.topic:
             case "events":
-                facts = wish.filter
+                facts = asked.filter
                 assert isinstance(facts, EventsFilter)
                 fact_filter = await topics.fact_filter_of(gateway, principal, facts)
-                return topics.fact_batches(gateway, fact_filter, wish.after, name)
+                return topics.fact_batches(gateway, fact_filter, asked.after, name)
             case "logs":
-                chosen = wish.filter
+                chosen = asked.filter
                 assert isinstance(chosen, LogsFilter)
                 job = job_output.job_of(gateway, principal, chosen)
                 places.append(gateway.places.take(principal.tenant, job.job_id))
                 return job_output.log_batches(gateway, job, chosen, name)
             case counts.SUMMARY | counts.METRICS:
-                return counts.value_batches(self.values, principal, wish.topic, name)
+                return counts.value_batches(self.values, principal, asked.topic, name)
             case _:
-                return topics.row_batches(topics.stream_of(gateway, principal, wish), name)
+                return topics.row_batches(topics.stream_of(gateway, principal, asked), name)
 
-    def _record(self, wish: Subscribe, status: int, denied: str = "") -> None:
+    def _record(self, asked: Subscribe, status: int, denied: str = "") -> None:
         """Note the subscription in the access records, as a request of its own."""
-        text = frames.encoded(wish.filter).decode()
-        self.note({**self.scope, "detail": f"{wish.topic} {text}"[:1_024]}, status, denied)
+        text = frames.encoded(asked.filter).decode()
+        self.note({**self.scope, "detail": f"{asked.topic} {text}"[:1_024]}, status, denied)
 
     # The connection's own life.
 

@@ -38,21 +38,21 @@ class ModelRequest:
         app: ASGIApp,
         scope: Scope,
         key: str,
-        wish: Request,
+        asked: Request,
         outbox: Outbox,
         seq: Callable[[], int],
     ) -> None:
         self.app = app
         self.scope = scope
         self.key = key
-        self.wish = wish
+        self.asked = asked
         self.outbox = outbox
         self.seq = seq
-        self.name = Name(wish.id)
+        self.name = Name(asked.id)
         self.status = 0
         self._is_stream = False
         self._body: bytes | None = frames.encoded(
-            {**wish.body, "model": wish.model, "stream": True}
+            {**asked.body, "model": asked.model, "stream": True}
         )
         self._cancelled = asyncio.Event()
         self._lines = EventLines()

@@ -38,20 +38,20 @@ class Batch(NamedTuple):
     seq: int
 
 
-def stream_of(gateway: "Gateway", principal: Principal, wish: Subscribe) -> Stream:
+def stream_of(gateway: "Gateway", principal: Principal, asked: Subscribe) -> Stream:
     """Return the stream of jobs, nodes or the fleet that a subscription is for."""
-    chosen, ids = wish.filter, frozenset[NodeId]()
+    chosen, ids = asked.filter, frozenset[NodeId]()
     if isinstance(chosen, JobsFilter):
         interest = Interest(tenant=roles.eyes(principal), jobs=chosen.of_jobs())
     else:
         assert isinstance(chosen, NodesFilter)
-        is_map, ids = wish.topic == "fleet", chosen.names()
+        is_map, ids = asked.topic == "fleet", chosen.names()
         interest = Interest(nodes=not is_map, devices=is_map)
     return Stream(
         gateway=gateway,
         principal=principal,
         interest=interest,
-        after=wish.after,
+        after=asked.after,
         only_changes=not chosen.snapshot,
         node_ids=ids,
     )
