@@ -10,7 +10,7 @@ GUARD := services/node_agent/supervisor/guard
 INIT := services/node_agent/runtimes/init
 
 .DEFAULT_GOAL := help
-.PHONY: help up down clean test test-drivers test-containers gpu attack memory clients check pure fix sim chaos bench docs e2e netns fabric rdma guard init browser
+.PHONY: help up down clean test test-drivers test-containers gpu attack memory clients check pure fix sim chaos bench generate docs e2e netns fabric rdma guard init browser
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -108,6 +108,8 @@ init: ## build the first process of containers (after a change of init.c; x86-64
 	  -Wl,--build-id=none -Wl,-z,noseparate-code -Wl,-z,norelro -o $(INIT).x86_64 $(INIT).c
 	cd $(dir $(INIT)) && sha256sum init.c init.x86_64 > init.sha256
 
-docs: $(STAMP) ## write the generated pages of docs/ and the generated parts of the Python client
+generate: $(STAMP) ## write what is made from the code: pages of docs/, openapi.json, proto files, the client's generated parts
 	@$(BIN)/python -m libs.docs
-	@$(BIN)/python -m services.api_gateway.http.client_models
+	@$(BIN)/python -m services.api_gateway.description
+
+docs: generate ## the same
