@@ -145,6 +145,8 @@ STAY: Final[dict[str, str]] = {
         waiting.PACE_S views.rows.AGE_NS fair_turns.PAUSE_MAX_S
         ws.client.END_S ws.counts.EVERY_S
         sockets.LOOK_MAX_S ws.serving.SIGN_IN_S api_gateway.service.PING_S upcoming.KEPT_S
+        rpc.calls.POLL_S introspection.LOOK_S introspection.SILENCE_S rpc.server.IDLE_MS
+        rpc.server.PING_MS rpc.server.PING_LEAST_MS api_gateway.service.GRPC_AGAIN_S
         pulse.STILL_S pulse.EVERY_S alive.OLD_S alive.KILL_S store_watch.EVERY_S
         store_watch.ANSWER_S
         vendor_devices.STALE_S vendor_process.ANSWER_S vendor_process.BEGIN_S

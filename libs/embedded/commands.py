@@ -174,11 +174,26 @@ def _with_ports(found: Shape) -> Shape:
     """Check that the gateways' ports are free, and choose a port for the NATS server."""
     for port in range(found.port, found.port + found.gateways):
         _refuse_port(servers.listening_fault(found.host, port), found.host, port)
+    found = msgspec.structs.replace(found, grpc_port=_grpc_port(found))
     if found.nats_port and servers.port_is_free(
         found.listen or nats_config.LOOPBACK, found.nats_port
     ):
         return found
     return msgspec.structs.replace(found, nats_port=servers.free_ports(1)[0])
+
+
+def _grpc_port(found: Shape) -> int:
+    """Return the port for gRPC of the first gateway; 0 if one of the gateways' ports is taken."""
+    first = configuration.read().gateway_grpc_port
+    ports = range(first, first + found.gateways if first else first)
+    for port in ports:
+        if servers.listening_fault(found.host, port) is not None:
+            say(
+                f"port {port} of {found.host} is in use, so there is no gRPC: choose another port "
+                "with MUSTER_GATEWAY_GRPC_PORT"
+            )
+            return 0
+    return first
 
 
 def _files(state: Path, found: Shape) -> Path:

@@ -233,6 +233,8 @@ class Launcher:
         shape = self.shape
         self.say(f"muster is up: {shape.words}")
         self.say(f"  gateway  {shape.gateway}")
+        if shape.grpc_port:
+            self.say(f"  gRPC     {shape.grpc}")
         if shape.listen:
             self.say(f"  join     {command()} node add   (for machines that reach {shape.listen})")
         self.say(

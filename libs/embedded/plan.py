@@ -135,6 +135,7 @@ def _gateway(
         gateway_port=shape.port + number,
         gateway_tls_port=base.gateway_tls_port + number,
     )
+    process_settings = _with_grpc(shape, number, process_settings)
     if not number:
         process_settings = _outside(state, shape, process_settings)
     return _service(
@@ -144,6 +145,17 @@ def _gateway(
         module="services.api_gateway",
         process_settings=process_settings,
         environ=environ,
+    )
+
+
+def _with_grpc(shape: Shape, number: int, base: Settings) -> Settings:
+    """Add the listener of gRPC, unless its port was taken at the start."""
+    if not shape.grpc_port:
+        return msgspec.structs.replace(base, gateway_grpc_host="")
+    return msgspec.structs.replace(
+        base,
+        gateway_grpc_host=base.gateway_grpc_host or shape.host,
+        gateway_grpc_port=shape.grpc_port + number,
     )
 
 

@@ -67,6 +67,8 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     listen: str = ""
     local: bool = False
     log_bytes: int = LOG_BYTES_MAX
+    # Of the first gateway, chosen at each start; 0: no gRPC.
+    grpc_port: int = 0
 
     @property
     def fleet(self) -> Fleet:
@@ -92,6 +94,11 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
         """The address of the gateway for a client on this machine."""
         host = "127.0.0.1" if self.host == "0.0.0.0" else self.host  # nosec B104
         return f"http://{host}:{self.port}"
+
+    @property
+    def grpc(self) -> str:
+        """The address of gRPC for a client on this machine."""
+        return f"{self.gateway.removeprefix('http://').rpartition(':')[0]}:{self.grpc_port}"
 
     @property
     def nats(self) -> str:

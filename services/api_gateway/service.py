@@ -8,7 +8,7 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Final
 
@@ -38,6 +38,8 @@ from services.api_gateway.http.socket_protocol import SocketProtocol
 from services.api_gateway.http.tls import Certificates
 
 PING_S: Final = 20.0
+# Interval at which a taken port for gRPC is tried again.
+GRPC_AGAIN_S: Final = 5.0
 
 logger = logging.getLogger(__name__)
 
@@ -80,7 +82,7 @@ async def serve(gateway: Gateway, host: str, port: int, stop: asyncio.Event) -> 
                 tls=certificates.listener(),
             )
         )
-    elif settings.gateway_cert_file:
+    elif settings.gateway_cert_file and not settings.gateway_grpc_host:
         logger.warning(
             "MUSTER_GATEWAY_CERT_FILE is not used, because this gateway has no TLS listener: set "
             "MUSTER_GATEWAY_TLS_HOST"
@@ -97,16 +99,19 @@ async def serve(gateway: Gateway, host: str, port: int, stop: asyncio.Event) -> 
 async def _answer_until(
     stop: asyncio.Event, gateway: Gateway, servers: Sequence[uvicorn.Server]
 ) -> None:
-    """Answer HTTP until `stop` is set or a server ends.
+    """Answer HTTP and gRPC until `stop` is set or a server ends.
 
     Then refuse requests that wait for a replica, let the other open ones end, and record them.
     """
-    stopping = asyncio.create_task(until(stop), name="stop")
+    stopping, ending = asyncio.create_task(until(stop), name="stop"), asyncio.Event()
     listening = [asyncio.create_task(_listen(server), name="http") for server in servers]
+    if gateway.settings.gateway_grpc_host:
+        listening.append(asyncio.create_task(_answer_grpc(gateway, ending), name="grpc"))
     try:
         await asyncio.wait((stopping, *listening), return_when=asyncio.FIRST_COMPLETED)
         gateway.queues.stop()
         gateway.sockets.stop()
+        ending.set()
         for server in servers:
             server.should_exit = True
         await asyncio.wait(listening, timeout=2 * gateway.settings.gateway_stop_ms / 1_000)
@@ -118,6 +123,33 @@ async def _answer_until(
     for task in listening:
         if not task.cancelled():
             task.result()
+
+
+async def _answer_grpc(gateway: Gateway, stop: asyncio.Event) -> None:
+    """Answer gRPC until `stop` is set. While the port is taken, try again: HTTP goes on.
+
+    Raises Refused if the certificate cannot be used.
+    """
+    # Imported here, because the library takes 20 MB.
+    from services.api_gateway.rpc.server import RpcServer
+
+    settings = gateway.settings
+    server = RpcServer(gateway, create_app(gateway))
+    said = ""
+    try:
+        while not stop.is_set():
+            try:
+                await server.start(settings.gateway_grpc_host, settings.gateway_grpc_port)
+                await stop.wait()
+            except Unavailable as error:
+                if str(error) != said:
+                    said = str(error)
+                    logger.error("%s; until then the gateway answers HTTP only", error)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(GRPC_AGAIN_S):
+                        await stop.wait()
+    finally:
+        await server.stop(settings.gateway_stop_ms / 1_000)
 
 
 async def _listen(server: uvicorn.Server) -> None:

@@ -45,10 +45,16 @@ class ComposeStack:
     """See `stack.Stack`."""
 
     def __init__(self) -> None:
-        a, b = servers.free_ports(2)
+        a, b, c, d = servers.free_ports(4)
         self.project = f"muster-e2e-{os.getpid()}"
         self.far = f"{self.project}-far"
-        self.environment = {**os.environ, "MUSTER_PORT": str(a), "MUSTER_PORT_B": str(b)}
+        self.environment = {
+            **os.environ,
+            "MUSTER_PORT": str(a),
+            "MUSTER_PORT_B": str(b),
+            "MUSTER_GRPC_PORT": str(c),
+            "MUSTER_GRPC_PORT_B": str(d),
+        }
         self.gateways = {"gateway-a": f"http://127.0.0.1:{a}", "gateway-b": f"http://127.0.0.1:{b}"}
         self.schedulers = {"a": "scheduler-a", "b": "scheduler-b"}
         self.servers = ("nats-1", "nats-2", "nats-3")

@@ -130,6 +130,11 @@ HELP: Final = {
         "when the file changes. Empty: that of the cluster's own authority."
     ),
     "gateway_key_file": "Private key of MUSTER_GATEWAY_CERT_FILE (PEM, without a password).",
+    "gateway_grpc_host": (
+        "Address on which the gateway also answers gRPC; with TLS if MUSTER_GATEWAY_CERT_FILE is "
+        "set. Empty: no gRPC."
+    ),
+    "gateway_grpc_port": "Port of the gateway's gRPC listener.",
     "join_url": (
         "Address that other machines use to join, if it differs from the TLS listener's: "
         "https://ADDRESS:PORT."

@@ -42,6 +42,8 @@ ELSEWHERE: Final = {
         "gateway."
     ),
     "MUSTER_PORT_B": "For docker compose: published port of the second gateway.",
+    "MUSTER_GRPC_PORT": "For docker compose: published port for gRPC of the first gateway.",
+    "MUSTER_GRPC_PORT_B": "For docker compose: published port for gRPC of the second gateway.",
     "MUSTER_PUBLISH": "For docker compose: address on which the gateways are published.",
     "MUSTER_LISTEN": "For docker compose: address at which other machines join.",
     "MUSTER_JOIN_PORT": "For docker compose: port at which other machines join.",

@@ -68,6 +68,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     gateway_tls_port: int = 8443
     gateway_cert_file: str = ""
     gateway_key_file: str = ""
+    gateway_grpc_host: str = ""
+    gateway_grpc_port: int = 9090
     join_url: str = ""
     join_nats: str = ""
     tls_ca_file: str = ""

@@ -1,0 +1,108 @@
+"""A request in this process: bounded both ways, and its app learns that the caller has gone."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive, Scope, Send
+
+from services.api_gateway.rpc.exchange import PIECES_MAX, Exchange, Pipe, report
+
+START = {"type": "http.response.start", "status": 200, "headers": [(b"X-A", b"b")]}
+
+
+async def echo(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer with the body, piece by piece."""
+    await send(START)
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return
+        await send({"type": "http.response.body", "body": message["body"], "more_body": True})
+        if not message["more_body"]:
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            return
+
+
+async def test_a_request_is_answered() -> None:
+    exchange = Exchange(echo, {"path": "/"}, b"hi")
+    await exchange.begun()
+    assert (exchange.status, exchange.headers) == (200, {"x-a": "b"})
+    assert await exchange.whole() == b"hi"
+
+
+async def test_a_body_comes_in_pieces() -> None:
+    given: Pipe[bytes] = Pipe()
+    exchange = Exchange(echo, {"path": "/"}, given=given)
+    for piece in (b"a", b"b", b""):
+        await given.put(piece)
+    assert await exchange.whole() == b"ab"
+
+
+async def test_an_app_learns_that_its_caller_has_gone() -> None:
+    exchange = Exchange(echo, {"path": "/"}, given=Pipe())
+    await exchange.begun()
+    exchange.leave()
+    await asyncio.wait_for(exchange.task, 5)
+    assert await exchange.whole() == b""
+
+
+async def test_an_app_that_is_left_is_not_waited_for() -> None:
+    over = asyncio.Event()
+
+    async def silent(scope: Scope, receive: Receive, send: Send) -> None:
+        await over.wait()
+
+    exchange = Exchange(silent, {"path": "/"})
+    exchange.leave()
+    await asyncio.wait_for(exchange.begun(), 5)
+    assert exchange.status == 0
+    over.set()
+    await exchange.task
+
+
+async def test_an_answer_waits_for_its_reader() -> None:
+    sent = 0
+
+    async def flood(scope: Scope, receive: Receive, send: Send) -> None:
+        nonlocal sent
+        await send(START)
+        for _ in range(100):
+            await send({"type": "http.response.body", "body": b"x", "more_body": True})
+            sent += 1
+
+    exchange = Exchange(flood, {"path": "/"})
+    await exchange.begun()
+    await asyncio.sleep(0.05)
+    assert sent == PIECES_MAX
+    assert len(await exchange.whole()) == 100
+
+
+async def test_a_disconnect_in_the_app_is_no_bug() -> None:
+    async def leaves(scope: Scope, receive: Receive, send: Send) -> None:
+        raise ClientDisconnect
+
+    exchange = Exchange(leaves, {"path": "/"})
+    await exchange.begun()
+    await exchange.task
+    assert exchange.status == 0
+
+
+async def test_a_bug_is_written_down(caplog: pytest.LogCaptureFixture) -> None:
+    async def fails(scope: Scope, receive: Receive, send: Send) -> None:
+        raise KeyError("planted")
+
+    exchange = Exchange(fails, {"path": "/"})
+    await exchange.begun()
+    await asyncio.wait([exchange.task])
+    report(exchange.task, "/muster.v1.Jobs/GetJob")
+    assert "/muster.v1.Jobs/GetJob failed because of a bug" in caplog.text
+
+
+async def test_a_closed_pipe_drops_what_comes_later() -> None:
+    pipe: Pipe[Any] = Pipe(1)
+    await pipe.put(1)
+    pipe.close()
+    await pipe.put(2)
+    assert [await pipe.get(), await pipe.get()] == [1, None]
