@@ -46,7 +46,9 @@ def quantile(values: list[float], part: float) -> float:
 
 
 class Cluster:
-    """A running one: `url` and `key` of the gateway, the processes by name."""
+    """A running one: `url` and `key` of the gateway, the processes by name. `grpc` is the address of
+    gRPC, if it was asked for.
+    """
 
     def __init__(
         self,
@@ -55,7 +57,9 @@ class Cluster:
         key: str,
         processes: dict[str, subprocess.Popen[bytes]],
         urls: tuple[str, ...],
+        grpc: str = "",
     ) -> None:
+        self.grpc = grpc
         self.state = state
         self.url = url
         self.urls = urls
@@ -101,6 +105,7 @@ def running(
     gateways: int = 1,
     local: Mapping[str, str] | None = None,
     environment: Mapping[str, str] | None = None,
+    grpc: bool = False,
 ) -> Iterator[Cluster]:
     """Run a cluster that answers, until the end of the block; `urls` are its gateways'.
 
@@ -118,6 +123,7 @@ def running(
             gateways=gateways,
             nats_port=nats_port,
             local=local is not None,
+            grpc_port=servers.free_ports(1)[0] if grpc else 0,
         )
         group = servers.start_servers(state, replicas, shape.fleet, shape.log_bytes)
         key = identity.api_key(state / "keys", "")
@@ -147,7 +153,14 @@ def running(
             except TimeoutError as error:
                 raise TimeoutError(f"{error}\n{last_lines(state / 'logs')}") from None
             urls = tuple(f"http://127.0.0.1:{port + number}" for number in range(gateways))
-            yield Cluster(state, url=urls[0], key=key, processes=processes, urls=urls)
+            yield Cluster(
+                state,
+                url=urls[0],
+                key=key,
+                processes=processes,
+                urls=urls,
+                grpc=shape.grpc if grpc else "",
+            )
         finally:
             end([process for name, process in processes.items() if not name.startswith("nats")])
             end(group.running)

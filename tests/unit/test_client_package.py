@@ -35,8 +35,14 @@ def test_the_client_imports_no_service_and_no_server() -> None:
     assert not [name for name in found if name.partition(".")[0] in heavy]
 
 
+def test_the_client_of_grpc_imports_neither_the_services_nor_http() -> None:
+    found = loaded("import muster; muster.ClusterClient")
+    heavy = ("services", "fastapi", "nats", "aiohttp", "click", "cloudpickle", "httpx2")
+    assert not [name for name in found if name.partition(".")[0] in heavy]
+
+
 def test_the_names_of_the_package_are_those_that_it_lists() -> None:
-    assert {"AsyncClient", "Client", "errors", "job"} <= set(dir(muster))
+    assert {"AsyncClient", "Client", "ClusterClient", "errors", "job"} <= set(dir(muster))
     for name in muster.__all__:
         assert getattr(muster, name)
     with pytest.raises(AttributeError, match="no attribute 'Clients'"):

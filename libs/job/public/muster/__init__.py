@@ -1,5 +1,6 @@
 """The package that users' programs import from Muster: `muster.memory`, `muster.transport`, and the
-client of a cluster: `muster.Client`, `muster.AsyncClient`, `muster.job`, `muster.errors`.
+client of a cluster: `muster.Client`, `muster.AsyncClient`, `muster.ClusterClient` (over gRPC),
+`muster.job`, `muster.errors`.
 
 The names are re-exported from `libs.job` and `libs.client`, which need no other part of Muster's
 services. Those of the client are imported when they are used first, so that `import muster` in a
@@ -12,18 +13,23 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from libs.client import errors
     from libs.client.asynchronous.client import AsyncClient
+    from libs.client.cluster_client import ClusterClient
     from libs.client.function.decorator import job
     from libs.client.synchronous.client import Client
 
-__all__ = ["AsyncClient", "Client", "errors", "job"]
+__all__ = ["AsyncClient", "Client", "ClusterClient", "errors", "job"]
 
 # Name -> its module, and "" for a module itself.
 _LAZY: Final = {
     "AsyncClient": ("libs.client.asynchronous.client", "AsyncClient"),
     "Client": ("libs.client.synchronous.client", "Client"),
+    "ClusterClient": ("libs.client.cluster_client", "ClusterClient"),
     "errors": ("muster.errors", ""),
     "job": ("libs.client.function.decorator", "job"),
 }
+
+# Package that may be missing -> the extra that brings it.
+_EXTRAS: Final = {"httpx2": "client", "msgspec": "client", "grpc": "grpc", "google": "grpc"}
 
 
 def __getattr__(name: str) -> object:
@@ -34,9 +40,10 @@ def __getattr__(name: str) -> object:
     try:
         found = import_module(module)
     except ModuleNotFoundError as error:
-        if error.name and error.name.partition(".")[0] in ("httpx2", "msgspec"):
+        extra = _EXTRAS.get((error.name or "").partition(".")[0])
+        if extra is not None:
             raise ImportError(
-                f"muster.{name} needs the package {error.name}: pip install 'muster-gpu[client]'"
+                f"muster.{name} needs the package {error.name}: pip install 'muster-gpu[{extra}]'"
             ) from error
         raise
     value = getattr(found, attribute) if attribute else found
