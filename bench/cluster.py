@@ -21,6 +21,7 @@ import aiohttp
 
 from libs.embedded import identity, plan, servers
 from libs.embedded.living import die_with_parent
+from libs.embedded.processes import Spec
 from libs.embedded.shape import Shape
 
 QUICK = os.environ.get("QUICK") == "1"
@@ -46,8 +47,9 @@ def quantile(values: list[float], part: float) -> float:
 
 
 class Cluster:
-    """A running one: `url` and `key` of the gateway, the processes by name. `grpc` is the address of
-    gRPC, if it was asked for.
+    """A running one: `url` and `key` of the gateway, the processes by name.
+
+    `grpc` is the address of gRPC, if it was asked for.
     """
 
     def __init__(
@@ -137,16 +139,8 @@ def running(
         specs = [*plan.control_plane(state, shape), *plan.agents(state, shape)]
         processes = {f"nats-{i}": process for i, process in enumerate(group.running)}
         for spec in specs:
-            if spec.name == "audit" and not audit:
-                continue
-            with spec.log.open("ab") as log:
-                processes[spec.name] = subprocess.Popen(
-                    spec.command,
-                    env={**spec.environment, **added},
-                    stdout=log,
-                    stderr=log,
-                    preexec_fn=die_with_parent(),
-                )
+            if spec.name != "audit" or audit:
+                processes[spec.name] = start(spec, added)
         try:
             try:
                 await_ready(f"http://127.0.0.1:{port}", key, nodes + (local is not None))
@@ -164,6 +158,18 @@ def running(
         finally:
             end([process for name, process in processes.items() if not name.startswith("nats")])
             end(group.running)
+
+
+def start(spec: Spec, added: Mapping[str, str]) -> "subprocess.Popen[bytes]":
+    """Start a process with these variables beside its own; it ends with this one."""
+    with spec.log.open("ab") as log:
+        return subprocess.Popen(
+            spec.command,
+            env={**spec.environment, **added},
+            stdout=log,
+            stderr=log,
+            preexec_fn=die_with_parent(),
+        )
 
 
 def end(processes: list[subprocess.Popen[bytes]]) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from libs.client.errors import InvalidRequest
-from libs.client.program import gpu_requirements_of, program_of
+from libs.client.rpc.program import gpu_requirements_of, program_of
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import grpc
 import pytest
 
 from libs.client import errors
-from libs.client.rpc_messages import error_from, message_of, method_of
+from libs.client.rpc.messages import error_from, message_of, method_of
 from libs.rpc.messages import message
 
 SUBMIT = message("SubmitJobRequest").DESCRIPTOR

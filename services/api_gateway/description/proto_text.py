@@ -28,8 +28,7 @@ def proto_text(file: File) -> str:
     blocks = [HEAD.format(text=file.text, package=PACKAGE)]
     imports = [f"muster/v1/{name}.proto" for name in file.imports]
     imports += ["google/protobuf/struct.proto"] if uses_json(file) else []
-    if imports:
-        blocks.append("".join(f'import "{name}";\n' for name in sorted(imports)))
+    blocks += ["".join(f'import "{name}";\n' for name in sorted(imports))] if imports else []
     blocks.append(f"{GO}\n")
     calls = "\n".join(line for call in file.calls for line in _call(call))
     blocks.append(f"service {file.service} {{\n{calls}\n}}\n")

@@ -47,10 +47,8 @@ def _field(field: FieldDescriptor, value: Any) -> Any:  # noqa: ANN401  any fiel
 
 
 def _json(message: Message) -> Any:  # noqa: ANN401  JSON
-    try:
-        return _whole(json_format.MessageToDict(message))
-    except json_format.Error as error:
-        raise ValueError(str(error)) from error
+    """Return JSON of any form. Raises ValueError for NaN and infinity."""
+    return _whole(json_format.MessageToDict(message))
 
 
 def _whole(value: Any) -> Any:  # noqa: ANN401  JSON

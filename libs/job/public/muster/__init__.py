@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from libs.client import errors
     from libs.client.asynchronous.client import AsyncClient
-    from libs.client.cluster_client import ClusterClient
     from libs.client.function.decorator import job
+    from libs.client.rpc.client import ClusterClient
     from libs.client.synchronous.client import Client
 
 __all__ = ["AsyncClient", "Client", "ClusterClient", "errors", "job"]
@@ -23,7 +23,7 @@ __all__ = ["AsyncClient", "Client", "ClusterClient", "errors", "job"]
 _LAZY: Final = {
     "AsyncClient": ("libs.client.asynchronous.client", "AsyncClient"),
     "Client": ("libs.client.synchronous.client", "Client"),
-    "ClusterClient": ("libs.client.cluster_client", "ClusterClient"),
+    "ClusterClient": ("libs.client.rpc.client", "ClusterClient"),
     "errors": ("muster.errors", ""),
     "job": ("libs.client.function.decorator", "job"),
 }

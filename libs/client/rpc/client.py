@@ -31,9 +31,9 @@ from libs.client.errors import (
     asked_pause_s,
     field_of,
 )
-from libs.client.program import gpu_requirements_of, program_of
 from libs.client.retries import Retries
-from libs.client.rpc_messages import error_from, message_of, method_of
+from libs.client.rpc.messages import error_from, message_of, method_of
+from libs.client.rpc.program import gpu_requirements_of, program_of
 from libs.client.timing import ANSWER_S, RETRY_S, SEND_S, Patience, check_bounds
 from libs.common.errors import Refused
 from libs.common.life.job_life import COMPLETED, ENDED

@@ -1,0 +1,1 @@
+"""The client of gRPC, imported as `muster.ClusterClient`. It imports no HTTP client."""
