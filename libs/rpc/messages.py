@@ -28,6 +28,7 @@ def _load() -> tuple[str, ...]:
 FILES: Final = _load()
 
 
+@cache
 def services() -> dict[str, ServiceDescriptor]:
     """Return the services by their full names."""
     pool = descriptor_pool.Default()

@@ -259,6 +259,22 @@ async def test_a_cancelled_call_and_a_passed_deadline_free_their_places(rpc: Rpc
     await rpc.quiet()
 
 
+async def test_a_submission_that_is_cancelled_is_stored_whole_or_not_at_all(
+    rpc: RpcWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(20):
+        once = (("idempotency-key", f"k-{number}"),)
+        call = rpc.client.call("Jobs/SubmitJob", metadata=once, command=["true"])
+        await asyncio.sleep(number * 0.0004)
+        call.cancel()
+        again = await rpc.client.call("Jobs/SubmitJob", metadata=once, command=["true"])
+        assert again.state == "pending"
+    listed = await rpc.client.call("Jobs/ListJobs")
+    assert len(listed.jobs) == 20
+    assert not [record for record in caplog.records if "because of a bug" in record.getMessage()]
+    await rpc.quiet()
+
+
 async def test_followers_are_bounded_as_over_http(tmp_path: Path) -> None:
     async with rpc_world(tmp_path, followers_per_tenant=2) as rpc:
         held = [rpc.client.call("Events/Watch") for _ in range(2)]

@@ -42,7 +42,7 @@ from libs.rpc.messages import class_of
 PIECE_BYTES: Final = 1 << 20
 # Answers of this size are accepted: gRPC's own default is 4 MiB.
 ANSWER_BYTES_MAX: Final = 64 << 20
-OWN_HOSTS: Final = ("localhost", "127.0.0.1", "::1", "0.0.0.0")  # nosec B104
+OWN_HOSTS: Final = ("localhost", "127.0.0.1", "::1")
 
 
 class ClusterClient:
