@@ -179,8 +179,9 @@ def _launch(
     folder: Path, flags: Mapping[str, object], settings: Mapping[str, str], code: Path | None
 ) -> "subprocess.Popen[bytes]":
     folder.mkdir(parents=True, exist_ok=True)
-    found = {} if code is None else {"PYTHONPATH": str(code)}
-    told = {**os.environ, **settings, **found, "MUSTER_PROFILE": str(folder / "profile.json")}
+    # Clusters that run beside each other would take the default port of gRPC from each other.
+    found = {"MUSTER_GATEWAY_GRPC_PORT": "0"} if code is None else {"PYTHONPATH": str(code)}
+    told = {**os.environ, **found, **settings, "MUSTER_PROFILE": str(folder / "profile.json")}
     line = [
         sys.executable,
         "-m",

@@ -1,4 +1,4 @@
-"""A gateway with its gRPC server, and a client that knows the methods by reflection alone."""
+"""A gateway with its gRPC server, a client of it, and what a client learns by reflection."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -8,11 +8,12 @@ from typing import Any
 
 import grpc
 from google.protobuf import json_format
-from google.protobuf.descriptor import Descriptor, MethodDescriptor
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.message import Message
-from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2
 
-from libs.rpc.messages import PACKAGE, class_of, message, services
+from libs.rpc.messages import PACKAGE, class_of, services
 from services.api_gateway.http.app import create_app
 from services.api_gateway.rpc.server import RpcServer
 from tests.integration.gateway_world import KEY, World, gateway_world
@@ -116,29 +117,32 @@ async def rpc_world(tmp_path: Path, **changed: Any) -> AsyncIterator[RpcWorld]:
         yield found
 
 
-async def reflected(channel: grpc.aio.Channel) -> dict[str, list[str]]:
-    """The services that reflection lists, with their methods."""
-    stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+async def reflected(channel: grpc.aio.Channel, version: str = "v1") -> dict[str, list[str]]:
+    """The services that reflection lists, with their methods, from nothing but its answers."""
+    kind = reflection_pb2
+    info = channel.stream_stream(
+        f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo",
+        request_serializer=kind.ServerReflectionRequest.SerializeToString,
+        response_deserializer=kind.ServerReflectionResponse.FromString,
+    )
 
     async def ask(**question: str) -> Any:
-        asked = reflection_pb2.ServerReflectionRequest(**question)
-        async for answer in stub.ServerReflectionInfo(iter([asked])):
+        async for answer in info(iter([kind.ServerReflectionRequest(**question)]), timeout=10):
             return answer
         raise AssertionError("no answer")
 
     found = {}
-    for service in (await ask(list_services="")).list_services_response.service:
-        if service.name.startswith(PACKAGE):
-            answer = await ask(file_containing_symbol=service.name)
-            assert answer.file_descriptor_response.file_descriptor_proto
-            found[service.name] = [each.name for each in services()[service.name].methods]
+    for row in (await ask(list_services="")).list_services_response.service:
+        answer = await ask(file_containing_symbol=row.name)
+        files = map(
+            FileDescriptorProto.FromString, answer.file_descriptor_response.file_descriptor_proto
+        )
+        own = {f"{file.package}.{each.name}": each for file in files for each in file.service}
+        if row.name.startswith(PACKAGE):
+            found[row.name] = [method.name for method in own[row.name].method]
     return found
 
 
 def as_json(value: Message) -> Any:
     """A message with the names of REST."""
     return json_format.MessageToDict(value, preserving_proto_field_name=True)
-
-
-def empty(descriptor: Descriptor) -> Message:
-    return message(descriptor.name)()

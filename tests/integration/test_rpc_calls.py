@@ -40,6 +40,7 @@ async def rpc(tmp_path: Path) -> AsyncIterator[RpcWorld]:
 async def test_every_method_is_listed_by_reflection_and_can_be_called(rpc: RpcWorld) -> None:
     await rpc.world.writers.register("n1")
     listed = await reflected(rpc.client.channel)
+    assert await reflected(rpc.client.channel, "v1alpha") == listed
     called = {f"{PACKAGE}.{each.service}/{each.name}" for each in METHODS}
     assert {f"{name}/{each}" for name, methods in listed.items() for each in methods} == called
     for method in METHODS:

@@ -7,6 +7,7 @@ import pytest
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
+from libs.common.errors import Unavailable
 from services.api_gateway.rpc.exchange import PIECES_MAX, Exchange, Pipe, report
 
 START = {"type": "http.response.start", "status": 200, "headers": [(b"X-A", b"b")]}
@@ -45,7 +46,8 @@ async def test_an_app_learns_that_its_caller_has_gone() -> None:
     await exchange.begun()
     exchange.leave()
     await asyncio.wait_for(exchange.task, 5)
-    assert await exchange.whole() == b""
+    with pytest.raises(Unavailable):
+        await exchange.whole()
 
 
 async def test_an_app_that_is_left_is_not_waited_for() -> None:
@@ -71,12 +73,29 @@ async def test_an_answer_waits_for_its_reader() -> None:
         for _ in range(100):
             await send({"type": "http.response.body", "body": b"x", "more_body": True})
             sent += 1
+        await send({"type": "http.response.body"})
 
     exchange = Exchange(flood, {"path": "/"})
     await exchange.begun()
     await asyncio.sleep(0.05)
     assert sent == PIECES_MAX
     assert len(await exchange.whole()) == 100
+
+
+async def test_an_answer_that_breaks_off_is_noticed() -> None:
+    async def breaks(scope: Scope, receive: Receive, send: Send) -> None:
+        await send(START)
+        await send({"type": "http.response.body", "body": b"half", "more_body": True})
+        raise KeyError("planted")
+
+    exchange = Exchange(breaks, {"path": "/"})
+    found = []
+    with pytest.raises(Unavailable, match="broke off"):
+        async for piece in exchange.pieces():
+            found.append(piece)
+    assert found == [b"half"]
+    await asyncio.wait([exchange.task])
+    assert isinstance(exchange.task.exception(), KeyError)
 
 
 async def test_a_disconnect_in_the_app_is_no_bug() -> None:

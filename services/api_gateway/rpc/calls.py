@@ -13,7 +13,7 @@ from typing import Any, Final
 import grpc
 from starlette.types import ASGIApp, Scope
 
-from libs.common.errors import Refused
+from libs.common.errors import Refused, Unavailable
 from libs.common.life.job_life import ENDED
 from services.api_gateway.access.open_share import BUSY_S, OpenShare
 from services.api_gateway.access.roles import Principal
@@ -64,6 +64,9 @@ class Calls:
             await self._admitted(call)
         except Ended as ended:
             refusal = ended.refusal
+        except Unavailable as error:
+            broken = Ended(status.of_problem(Problem(503, str(error))))
+            refusal = (self.stopping() if self.is_stopping else broken).refusal
         except (grpc.aio.UsageError, grpc.aio.InternalError):
             return  # the client has gone
         else:
@@ -148,7 +151,7 @@ class Calls:
         await exchange.begun()
         if self.is_stopping and not exchange.status:
             return self.stopping().refusal
-        body = await exchange.whole()
+        body = await exchange.whole() if exchange.status else b""
         headers = exchange.headers
         return status.refusal(
             exchange.status if exchange.status >= 400 else 500,
@@ -204,12 +207,12 @@ class Calls:
                 exchange.leave()
             if self.is_stopping:
                 raise self.stopping()
-            if job.get("state", "") != state:
+            if job.get("state") not in (None, state):
                 state = str(job["state"])
                 await call.write(job)
 
     async def _streamed(self, call: Call, exchange: Exchange) -> AsyncGenerator[bytes, None]:
-        """Return the pieces of a stream. Raises Ended and Problem 503."""
+        """Return the pieces of a stream. Raises Ended, and Unavailable if it breaks off."""
         try:
             await self.accepted(call, exchange)
             async for piece in exchange.pieces():

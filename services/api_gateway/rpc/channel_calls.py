@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 from starlette.types import ASGIApp, Message
 
+from libs.common.errors import Unavailable
 from libs.common.messages.channel_messages import CHUNK_BYTES, WINDOW_BYTES
 from services.api_gateway.channels.relay import STREAMS
 from services.api_gateway.problems import Problem
@@ -45,6 +46,7 @@ class ChannelCall:
         self.untaken = 0
         self.taken = asyncio.Event()
         self.is_connected = False
+        self.is_closed = False
 
     @property
     def is_exec(self) -> bool:
@@ -66,8 +68,8 @@ class ChannelCall:
                 raise Ended(
                     status.refusal(code, self.refused_body, headers.get(status.REQUEST_ID, ""))
                 )
-            if self.calls.is_stopping:
-                raise self.calls.stopping()
+            if not self.is_closed:
+                raise Unavailable("the channel broke off: start the command again")
         finally:
             feeding.cancel()
             exchange.leave()
@@ -128,6 +130,7 @@ class ChannelCall:
         if message["type"] == "websocket.accept":
             await self.call.context.send_initial_metadata(())
         elif message["type"] == "websocket.close":
+            self.is_closed = True
             if message.get("code") == BROKEN:
                 text = "the channel was ended because of a message that it cannot read"
                 raise Ended(status.of_problem(Problem(400, text)))

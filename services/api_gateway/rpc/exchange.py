@@ -14,6 +14,8 @@ from typing import Any, Final, Generic, TypeVar
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Scope
 
+from libs.common.errors import Unavailable
+
 T = TypeVar("T")
 
 # Pieces that wait in each direction.
@@ -70,6 +72,7 @@ class Exchange:
     ) -> None:
         self.scope = scope
         self.status = 0
+        self.is_whole = False
         self.headers: dict[str, str] = {}
         self.body = body
         self.given = given
@@ -93,12 +96,14 @@ class Exchange:
         await self._begun.wait()
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """Return the body of the answer as it comes."""
+        """Return the body of the answer as it comes. Raises Unavailable if it breaks off."""
         while (piece := await self.answered.get()) is not None:
             yield piece
+        if not self.is_whole:
+            raise Unavailable("the answer broke off: call again, and see the gateway's log")
 
     async def whole(self) -> bytes:
-        """Return the whole body of the answer."""
+        """Return the whole body of the answer. Raises Unavailable if it breaks off."""
         return b"".join([piece async for piece in self.pieces()])
 
     def leave(self) -> None:
@@ -123,7 +128,9 @@ class Exchange:
             self.status = message["status"]
             self.headers = headers_of(message)
             self._begun.set()
-        elif body := message.get("body"):
+            return
+        self.is_whole = not message.get("more_body")
+        if body := message.get("body"):
             await self.answered.put(bytes(body))
 
 
