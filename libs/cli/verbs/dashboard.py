@@ -5,7 +5,7 @@ import webbrowser
 import click
 
 from libs.cli.gateway import ask
-from libs.cli.profile import read_profile
+from libs.client.profile import read_profile
 
 
 @click.command(short_help="Print a one-time link that signs a browser in to the dashboard.")

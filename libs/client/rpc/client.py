@@ -17,7 +17,6 @@ from urllib.parse import urlsplit
 
 import grpc
 
-from libs.cli.profile import Profile, away_s, read_profile
 from libs.client import archive
 from libs.client.address import chosen
 from libs.client.calls import Call
@@ -31,6 +30,7 @@ from libs.client.errors import (
     asked_pause_s,
     field_of,
 )
+from libs.client.profile import Profile, away_s, read_profile
 from libs.client.retries import Retries
 from libs.client.rpc.messages import error_from, message_of, method_of
 from libs.client.rpc.program import gpu_requirements_of, program_of
