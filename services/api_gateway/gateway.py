@@ -130,13 +130,8 @@ class Gateway:
         self.snapshots = Snapshots(store, 0)
         self.clocks = ClockWatch(clock)
         self.places = Followers(settings.followers_per_tenant, settings.followers_per_job)
-        self.moments = Moments(
-            self.entries,
-            store,
-            clock,
-            bytes_max=settings.gateway_past_bytes,
-            wait_s=settings.ask_past_ms / 1_000,
-        )
+        wait_s, past_bytes = settings.ask_past_ms / 1_000, settings.gateway_past_bytes
+        self.moments = Moments(self.entries, store, clock, bytes_max=past_bytes, wait_s=wait_s)
         self._set_state(Cluster(), History())
         self._connect_recording()
         self._connect_agents(secrets or MemoryOutputs(), uploads or MemoryUploads())
@@ -290,18 +285,10 @@ class Gateway:
             self.fill += (len(entry.data) + ENTRY_BYTES) / self.settings.stream_bytes
         if subjects.writer_kind(entry.subject) == subjects.GATEWAY_KIND:
             for fact in commit.facts:
-                if tenant := self._tenant_of(fact):
+                if tenant := room.tenant_of(self.cluster, fact):
                     self.allowance.recorded(
                         tenant, f.size_of(fact), commit.at_ns, self.clock.wall_ns()
                     )
-
-    def _tenant_of(self, fact: AnyFact | f.Unknown) -> str:
-        """Return the tenant that a fact is charged to; empty for operators' and gateways' facts."""
-        job = self.cluster.jobs.get(getattr(fact, "job_id", JobId("")))
-        model = self.cluster.models.get(fact.name) if isinstance(fact, room.OF_A_MODEL) else None
-        return getattr(fact, "tenant", "") or (
-            job.tenant if job is not None else model.tenant if model is not None else ""
-        )
 
     async def _survey(self) -> None:
         """Refresh the keys, the lag and the stream's fill level, every SURVEY_EVERY_S."""
@@ -348,7 +335,7 @@ class Gateway:
         """
         level = room.level_of(facts[0])
         self.check_room(f.kind_of(facts[0]), level)
-        tenant, size = self._tenant_of(facts[0]), f.size_of(facts[0])
+        tenant, size = room.tenant_of(self.cluster, facts[0]), f.size_of(facts[0])
         bounded = (
             tenant and level < room.ENDINGS and not isinstance(facts[0], room.BY_ADMINISTRATORS)
         )

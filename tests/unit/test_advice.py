@@ -25,6 +25,7 @@ OF_OTHER_PROGRAMS: Final = ("--now", "--proxy-user", "--gpu-reset", "--held", "-
 OTHERS: Final = (
     "libs/cli/formats/sbatch*.py",
     "libs/cli/formats/kubernetes*.py",
+    "libs/cli/slurm/*.py",
     "libs/cli/terminal/completion_script.py",
     "libs/compose/*.py",
     "libs/docs/*.py",

@@ -10,6 +10,8 @@ from typing import Final
 
 from libs.common import facts as f
 from libs.common.facts import AnyFact
+from libs.common.model import JobId
+from libs.common.state.cluster import Cluster
 
 SUBMISSIONS: Final = 0.80
 CHANGES: Final = 0.85
@@ -81,3 +83,12 @@ def level_of(fact: AnyFact) -> float:
     The first fact of a commit decides.
     """
     return LEVELS[type(fact)]
+
+
+def tenant_of(cluster: Cluster, fact: AnyFact | f.Unknown) -> str:
+    """Return the tenant that a fact is charged to; empty for operators' and gateways' facts."""
+    job = cluster.jobs.get(getattr(fact, "job_id", JobId("")))
+    model = cluster.models.get(fact.name) if isinstance(fact, OF_A_MODEL) else None
+    return getattr(fact, "tenant", "") or (
+        job.tenant if job is not None else model.tenant if model is not None else ""
+    )

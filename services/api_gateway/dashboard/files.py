@@ -26,7 +26,7 @@ MEDIA_TYPES: Final = {
     ".svg": "image/svg+xml",
     ".txt": "text/plain; charset=utf-8",
 }
-IMPORT_MAP: Final = re.compile(rb'<script type="importmap">(.*?)</script>', re.DOTALL)
+IMPORT_MAP: Final = re.compile(rb'<script type="importmap">([^<]*)</script>')
 FOR_EVER: Final = "public, max-age=31536000, immutable"
 ASK_AGAIN: Final = "no-cache"
 # Files shorter than this gain nothing from compression.

@@ -18,7 +18,7 @@ NUMBER_MAX: Final = 1 << 53
 KEY_CHARACTERS_MAX: Final = 8_192
 _FIELD: Final = re.compile(r"[\w.\[\]]+")
 # The beginnings of refusals of whole kinds of fields, before the name of the field.
-_UNKNOWN: Final = re.compile(r"field '([^']*)'")
+_UNKNOWN: Final = re.compile(r"field '([^']*)'.*", re.DOTALL)
 
 
 class BadMessage(Refused):
@@ -169,7 +169,7 @@ def _id_in(fields: dict[str, Any]) -> str:
 
 def _field_of(text: str) -> str:
     """Return the field that a refusal names."""
-    unknown = _UNKNOWN.match(text)
+    unknown = _UNKNOWN.fullmatch(text)
     if unknown is not None:
         return unknown[1]
     name, colon, _ = text.partition(":")
