@@ -6,10 +6,14 @@ import re
 from hashlib import sha256
 from pathlib import Path
 
+import pytest
+
 from services.api_gateway.dashboard.files import ASK_AGAIN, FOR_EVER, STATIC, Files
 from services.api_gateway.dashboard.routes import PAGES
 
 VENDOR = STATIC / "vendor"
+# What the tests in a browser use: axe-core, 4.14.1, MPL-2.0.
+TOOLS = Path(__file__).parents[1] / "browser" / "vendor"
 FILE_LINES_MAX = 400
 OTHER_ORIGIN = re.compile(r"(?:https?:)?//[\w-]+\.[\w.-]+", re.ASCII)
 # Names of XML namespaces, which no browser loads.
@@ -23,13 +27,14 @@ def own_files(*kinds: str) -> list[Path]:
     ]
 
 
-def test_vendored_files_are_those_of_the_list_of_hashes() -> None:
+@pytest.mark.parametrize("folder", [VENDOR, TOOLS], ids=["pages", "tests"])
+def test_vendored_files_are_those_of_the_list_of_hashes(folder: Path) -> None:
     listed = dict(
-        reversed(line.split("  ", 1)) for line in (VENDOR / "SHA256SUMS").read_text().splitlines()
+        reversed(line.split("  ", 1)) for line in (folder / "SHA256SUMS").read_text().splitlines()
     )
     found = {
-        path.relative_to(VENDOR).as_posix(): sha256(path.read_bytes()).hexdigest()
-        for path in VENDOR.rglob("*")
+        path.relative_to(folder).as_posix(): sha256(path.read_bytes()).hexdigest()
+        for path in folder.rglob("*")
         if path.is_file() and path.name not in ("SHA256SUMS", "README.md")
     }
     assert found == listed

@@ -10,6 +10,7 @@ import gzip
 import re
 from base64 import b64encode
 from collections.abc import Iterable
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -71,6 +72,12 @@ class Files:
         During an upgrade a page of another version asks for its own files here.
         """
         return FOR_EVER if digest == self.digest else ASK_AGAIN
+
+
+@cache
+def shipped() -> Files:
+    """Return the files of this version; they are read and compressed once in a process."""
+    return Files()
 
 
 def policy_of(page: bytes) -> str:

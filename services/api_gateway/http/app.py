@@ -13,7 +13,7 @@ from starlette.routing import compile_path
 from libs.common.errors import Refused, Unavailable
 from services.api_gateway.access import roles
 from services.api_gateway.dashboard import routes as dashboard
-from services.api_gateway.dashboard.files import Files
+from services.api_gateway.dashboard.files import shipped
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http import (
     access,
@@ -140,7 +140,7 @@ def create_routes(gateway: Gateway) -> FastAPI:
     description_page.add(app)
     for router in ROUTERS:
         app.include_router(router)
-    app.router.routes.extend(dashboard.routes(Files()))
+    app.router.routes.extend(dashboard.routes(shipped()))
     for kind, status in ((Problem, 0), (Refused, 422), (Unavailable, 503)):
         app.add_exception_handler(kind, _typed(status))
     app.add_exception_handler(HTTPException, _routing)
