@@ -130,8 +130,9 @@ async def test_a_waiting_job_says_why_and_starts_when_a_gpu_is_freed(page: Tab) 
 async def test_a_node_is_drained_and_returned(page: Tab) -> None:
     await page.open("/nodes")
     await page.page.locator("tbody a").first.click()
-    name = await page.page.locator("h1").inner_text()
-    node = re.sub(r"Nodes\s*/\s*", "", name).strip()
+    await page.page.wait_for_function("() => /^.nodes.n/.test(location.pathname)")
+    node = page.page.url.rsplit("/", 1)[1]
+    await page.page.locator("h1", has_text=node).wait_for()
     await act(page, "Drain", f"muster drain {node}")
     await page.page.get_by_text("maintenance").first.wait_for()
     await act(page, "Online", f"muster online {node}")

@@ -31,7 +31,6 @@ export default function FleetPage() {
     if (live && fleet.state.value.error) again();
   }, [live]);
   const [counted_, setCounted] = useState({ rows: [], totals: { free: 0, total: 0, ok: 0, warn: 0, bad: 0, off: 0 } });
-  const [chosen, setChosen] = useState(/** @type {{node: number, gpu: number}|null} */ (null));
   const [over, setOver] = useState(/** @type {any} */ (null));
   const [zoom, setZoom] = useState(0);
   useEffect(() => fleet.begin(), [fleet]);
@@ -53,16 +52,15 @@ export default function FleetPage() {
       unshaped();
     };
   }, [fleet, mode]);
-  useEffect(() => {
-    if (!query.node) return;
-    const found = fleet.placeOf.get(query.node);
-    if (found !== undefined) setChosen({ node: found, gpu: Number(query.gpu) || 0 });
+  // The URL says which GPU is chosen, and nothing else does.
+  const chosen = useMemo(() => {
+    const found = query.node ? fleet.placeOf.get(query.node) : undefined;
+    return found === undefined ? null : { node: found, gpu: Number(query.gpu) || 0 };
   }, [fleet, query.node, query.gpu, fleet.shape.value]);
 
   const { loading, error } = fleet.state.value;
   const empty = !fleet.nodes.length;
   const choose = (/** @type {{node: number, gpu: number}|null} */ to) => {
-    setChosen(to);
     changeQuery({ node: to ? fleet.nodes[to.node].id : undefined, gpu: to && to.gpu > 0 ? to.gpu : undefined });
   };
   const open = (/** @type {{node: number, gpu: number}} */ at) => {

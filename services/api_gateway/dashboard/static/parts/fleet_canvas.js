@@ -1,7 +1,7 @@
 // @ts-check
 /** The fleet map: one canvas of the size of its window, over a space as high as the whole fleet.
  * It is drawn at most once a frame, and after a change only the nodes that changed. */
-import { useEffect, useRef } from 'preact/hooks';
+import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
 import { dark } from '../data/theme.js';
 import { html } from '../html.js';
 import { palette } from '../view/colours.js';
@@ -110,7 +110,7 @@ export function FleetCanvas(props) {
   const cursor = useRef(chosen);
   cursor.current = chosen;
 
-  useEffect(() => {
+  useLayoutEffect(() => {
     const made = new Map(pane.current, canvas.current, space.current);
     map.current = made;
     made.show(props);
