@@ -149,4 +149,4 @@ async def test_the_receipt_names_returned_memory_when_the_device_is_clean_later(
     await asyncio.sleep(0.3)
     del world.driver.held[gpu]
     assert (await world.said(f.JobReleased, "j")).checks["pools"] == "returned"
-    assert world.agent.means.pools.returned == set()
+    await world.until(lambda: world.agent.means.pools.returned == set())
