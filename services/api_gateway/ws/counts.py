@@ -87,6 +87,8 @@ class Counts:
         self.gateway = gateway
         self._watcher = gateway.waiting.feeds.enter(Interest(devices=True), "")
         self._nodes: dict[NodeId, NodeCount] | None = None
+        # The nodes that are to be counted.
+        self._pending: dict[NodeId, None] = {}
         self._values: dict[tuple[str, str | None], tuple[float, Value]] = {}
         self._turn = asyncio.Lock()
 
@@ -109,17 +111,23 @@ class Counts:
             return value
 
     async def _count(self) -> None:
-        """Count the nodes that changed since the last time."""
+        """Count the nodes that changed since the last time.
+
+        This runs in the task of a subscriber, which may be cancelled in the middle: the next one
+        goes on with the nodes that are left.
+        """
         cluster = self.gateway.cluster
         _, changed = self._watcher.take()
         if self._nodes is None:
             self._nodes, changed = {}, list(cluster.nodes)
-        for number, node_id in enumerate(changed, start=1):
+        self._pending.update(dict.fromkeys(changed))
+        for number, node_id in enumerate(list(self._pending), start=1):
             node = cluster.nodes.get(node_id)
             if node is not None and is_on_map(node):
                 self._nodes[node_id] = count_node(cluster, node)
             else:
                 self._nodes.pop(node_id, None)
+            del self._pending[node_id]
             if number % COUNT_SLICE == 0:
                 await asyncio.sleep(0)
 
