@@ -13,6 +13,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from services.api_gateway.ws import serving
+from services.api_gateway.ws.client import SocketClient
 from services.api_gateway.ws.open_ids import OPEN_MAX
 from tests.integration.gateway_world import World, gateway_world
 from tests.integration.ws_world import Socket, key_of, socket
@@ -281,11 +282,25 @@ async def test_a_connection_takes_one_place_and_has_bounded_subscriptions(world:
             await client.subscribe(f"s{number}", "jobs", snapshot=False)
             await client.until("ready")
         await client.subscribe("more", "jobs")
-        assert (await client.next())["data"]["status"] == 429
+        refused = await client.next()
+        assert (refused["id"], refused["data"]["status"]) == ("more", 429)
         assert world.gateway.places.by_tenant == {"default": 1}
     while world.gateway.places.by_tenant:
         await asyncio.sleep(0.01)
     assert not world.gateway.sockets.clients
+
+
+async def test_the_scope_of_a_connection_that_ended_does_not_hold_it(world: World) -> None:
+    async with socket(world) as client:
+        await client.subscribe("a", "nodes")
+        await client.until("ready")
+        [served] = world.gateway.sockets.clients
+        assert isinstance(served, SocketClient)
+        extensions = served.scope["extensions"]
+        assert extensions[serving.EXTENSION] is served.link
+    async with asyncio.timeout(5):
+        while serving.EXTENSION in extensions:
+            await asyncio.sleep(0.01)
 
 
 async def test_places_of_a_tenant_bound_its_connections(tmp_path: Path) -> None:

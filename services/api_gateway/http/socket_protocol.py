@@ -26,6 +26,12 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         if hasattr(self, "scope"):
             self.scope["extensions"][EXTENSION] = self  # type: ignore[assignment]
 
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End the connection, and the scope's reference to it: no cycle stays."""
+        super().connection_lost(exc)
+        if hasattr(self, "scope"):
+            self.scope["extensions"].pop(EXTENSION, None)
+
     async def send_messages(self, messages: Sequence[bytes]) -> None:
         """Send whole text messages, when the client has read most of the earlier ones.
 

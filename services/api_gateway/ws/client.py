@@ -159,15 +159,18 @@ class SocketClient:
 
     async def _on_message(self, data: str | bytes) -> bool:
         """Do what a message asks for; return whether the connection goes on."""
+        name = ""
         try:
-            await self._obey(read_message(data))
+            message = read_message(data)
+            name = getattr(message, "id", "")
+            await self._obey(message)
         except BadMessage as error:
             await self._refuse(error.id, Problem(422, str(error)), error.field)
             if self.ids.note_bad():
                 self.close(POLICY, "bad messages", "too many messages were not valid")
                 return False
         except Problem as error:
-            await self._refuse("", error)
+            await self._refuse(name, error)
         return not self.is_closed
 
     async def _obey(self, message: Message) -> None:

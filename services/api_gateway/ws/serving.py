@@ -49,7 +49,9 @@ class SocketApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection. Raises Problem before it is accepted."""
         sockets, principal = self.gateway.sockets, scope.get("principal")
-        link: Link = scope["extensions"][EXTENSION]
+        link: Link | None = scope["extensions"].get(EXTENSION)
+        if link is None:
+            return  # the client has left
         if principal is not None:
             with self._place(principal.tenant):
                 await self._accept(receive, send)
