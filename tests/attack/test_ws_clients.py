@@ -239,6 +239,21 @@ async def test_a_greedy_tenant_leaves_subscriptions_to_others(world: World) -> N
             await asyncio.sleep(0.01)
 
 
+async def test_names_in_filters_count_as_subscriptions_do(world: World) -> None:
+    world.gateway.sockets.subscriptions = OpenShare(100)
+    async with socket(world) as greedy:
+        await greedy.subscribe("a", "jobs", ids=[f"j{number}" for number in range(84)])
+        await greedy.until("ready")
+        assert world.gateway.sockets.subscriptions.held == 85
+        await greedy.subscribe("b", "jobs", ids=[f"k{number}" for number in range(4)])
+        [refused] = await greedy.until("error")
+        assert (refused["id"], refused["data"]["status"]) == ("b", 429)
+        assert "subscriptions and names in filter.ids" in refused["data"]["detail"]
+        await greedy.tell(op="unsubscribe", id="a")
+        await greedy.until("end")
+        assert world.gateway.sockets.subscriptions.held == 0
+
+
 @IN_MAKE_ATTACK
 async def test_a_thousand_subscribers_of_which_one_stalls_all_get_the_newest_state(
     world: World,

@@ -102,7 +102,40 @@ async def test_clients_that_leave_are_forgotten() -> None:
         made.feeds.leave(watcher)
     feeds = made.feeds
     assert not (feeds.feeds or feeds.of_tenant or feeds.of_job or feeds.of_nodes or feeds.watchers)
+    assert not feeds.filters
     changed(made, 2, "a", nodes=("n1",))
+
+
+async def test_no_change_costs_anything_for_clients_that_must_not_see_it() -> None:
+    feeds = Waiting(AtOnce()).feeds
+    for foreign in (JobFilter(tenant="default"), JobFilter(only=frozenset({JobId("a")}))):
+        feeds.enter(Interest(tenant="physics", jobs=foreign), "physics")
+    assert not list(feeds._feeds_of(JOBS[JobId("a")]))
+    for seen in (JobFilter(), JobFilter(tenant="default"), JobFilter(only=frozenset({JobId("a")}))):
+        feeds.enter(Interest(jobs=seen), "operators")
+        feeds.enter(Interest(tenant="default", jobs=seen), "default")
+    assert len(list(feeds._feeds_of(JOBS[JobId("a")]))) == 6
+
+
+async def test_the_different_filters_of_a_tenant_are_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    feeds = Waiting(AtOnce()).feeds
+    monkeypatch.setattr(waiting, "FILTERS_MAX", 2)
+    first, second, third = (
+        Interest(tenant="physics", jobs=JobFilter(user=user)) for user in ("ada", "bo", "cy")
+    )
+    watcher = feeds.enter(first, "physics")
+    feeds.enter(second, "physics")
+    with pytest.raises(Problem, match="tenant physics have 2 different filters") as caught:
+        feeds.check_filters(third, "physics")
+    assert caught.value.status == 429
+    named = Interest(tenant="physics", jobs=JobFilter(only=frozenset({JobId("a")})))
+    for free in (first, named, NODES):
+        feeds.check_filters(free, "physics")
+    feeds.check_filters(third, "biology")
+    feeds.leave(watcher)
+    feeds.check_filters(third, "physics")
 
 
 async def test_a_journal_that_all_have_read_is_shortened() -> None:

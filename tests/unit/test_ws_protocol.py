@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from services.api_gateway.problems import Problem
 from services.api_gateway.views.interests import JobFilter
-from services.api_gateway.ws.filters import FILTERS, EventsFilter, JobsFilter, LogsFilter
+from services.api_gateway.ws.filters import FILTERS, EventsFilter, JobsFilter, LogsFilter, names_in
 from services.api_gateway.ws.open_ids import (
     BAD_MESSAGES_MAX,
     OPEN_MAX,
@@ -65,6 +65,12 @@ def test_a_filter_of_jobs_takes_states_as_text_or_as_a_list() -> None:
     assert subscribed("events", kind="job.") == EventsFilter(kind="job.")
 
 
+def test_a_filter_knows_how_many_jobs_or_nodes_it_names() -> None:
+    assert names_in(subscribed("jobs", ids=["a", "b"])) == 2
+    assert names_in(subscribed("nodes", ids=["n1"])) == 1
+    assert names_in(subscribed("jobs", state="queued")) == names_in(subscribed("summary")) == 0
+
+
 @pytest.mark.parametrize(
     ("fields", "field"),
     [
@@ -101,7 +107,8 @@ def test_an_error_names_the_field(fields: dict[str, Any], field: str) -> None:
         ("jobs", {"state": "asleep"}, "filter.state"),
         ("jobs", {"state": 5}, "filter.state"),
         ("jobs", {"ids": ["x"] * 1_001}, "filter.ids"),
-        ("jobs", {"ids": ["x" * 257]}, "filter.ids"),
+        ("jobs", {"ids": ["x" * 129]}, "filter.ids"),
+        ("jobs", {"user": "x" * 257}, "filter.user"),
         ("jobs", {"colour": "red"}, "filter.colour"),
         ("jobs", {"snapshot": "no"}, "filter.snapshot"),
         ("nodes", {"ids": ["x"] * 1_001}, "filter.ids"),

@@ -18,6 +18,9 @@ from services.api_gateway.problems import Problem
 from services.api_gateway.views.interests import Interest, Journal
 
 WATCHERS_MAX: Final = 10_000
+# Different filters that name no jobs, of the clients of one tenant. Each is looked at when any job
+# of the tenant changes.
+FILTERS_MAX: Final = 256
 # The least time between two deliveries to one client.
 PACE_S: Final = 0.02
 # Past this many, waiters that gave up are swept out.
@@ -76,8 +79,11 @@ class Feeds:
         self.turns = turns
         self.feeds: dict[Interest, Feed] = {}
         self.of_nodes: list[Feed] = []
-        self.of_tenant: dict[str | None, list[Feed]] = {}
-        self.of_job: dict[JobId, list[Feed]] = {}
+        # By the only tenant whose jobs the clients may see, then by the one that they ask for.
+        self.of_tenant: dict[tuple[str | None, str], list[Feed]] = {}
+        self.of_job: dict[tuple[str | None, JobId], list[Feed]] = {}
+        # How many clients of a tenant have each of its filters that name no jobs.
+        self.filters: dict[str, dict[Interest, int]] = {}
         self.watchers = 0
 
     def check_room(self) -> None:
@@ -87,6 +93,19 @@ class Feeds:
                 503,
                 f"{WATCHERS_MAX} clients watch at this gateway, the maximum: close one, or use "
                 "another gateway",
+            )
+
+    def check_filters(self, interest: Interest, tenant: str) -> None:
+        """Raise Problem 429 if a client with this interest would be one filter too many of its
+        tenant.
+        """
+        held = self.filters.get(tenant, {})
+        if _is_wide(interest) and interest not in held and len(held) >= FILTERS_MAX:
+            raise Problem(
+                429,
+                f"the clients of tenant {tenant} have {FILTERS_MAX} different filters of jobs at "
+                "this gateway, the maximum: end a subscription, use a filter that another one "
+                "has, name the jobs in filter.ids, or use another gateway",
             )
 
     def enter(self, interest: Interest, tenant: str) -> Watcher:
@@ -99,6 +118,9 @@ class Feeds:
             if interest.nodes or interest.devices:
                 self.of_nodes.append(feed)
         watcher = Watcher(feed, tenant)
+        if _is_wide(interest):
+            held = self.filters.setdefault(tenant, {})
+            held[interest] = held.get(interest, 0) + 1
         feed.watchers.add(watcher)
         feed.idle[watcher] = None
         self.watchers += 1
@@ -109,6 +131,8 @@ class Feeds:
         feed.watchers.discard(watcher)
         feed.idle.pop(watcher, None)
         self.watchers -= 1
+        if _is_wide(interest):
+            self._leave_filter(interest, watcher.tenant)
         if feed.watchers:
             return
         del self.feeds[interest]
@@ -119,13 +143,25 @@ class Feeds:
         if interest.nodes or interest.devices:
             self.of_nodes.remove(feed)
 
+    def _leave_filter(self, interest: Interest, tenant: str) -> None:
+        held = self.filters[tenant]
+        held[interest] -= 1
+        if not held[interest]:
+            del held[interest]
+        if not held:
+            del self.filters[tenant]
+
     def _places(self, interest: Interest) -> list[tuple[dict[Any, list[Feed]], Any]]:
-        """Return the lists that have a feed: by its jobs, or else by its tenant."""
+        """Return the lists that have a feed: by its jobs, or else by its tenant.
+
+        No change of another tenant's jobs costs anything for clients that must not see it.
+        """
         if interest.jobs is None:
             return []
+        own = interest.tenant
         if interest.jobs.only:
-            return [(self.of_job, job_id) for job_id in interest.jobs.only]
-        return [(self.of_tenant, interest.jobs.tenant or interest.tenant)]
+            return [(self.of_job, (own, job_id)) for job_id in interest.jobs.only]
+        return [(self.of_tenant, (own, interest.jobs.tenant if own is None else ""))]
 
     def changed(self, jobs: Mapping[JobId, str], of: Mapping[JobId, Job], change: Change) -> None:
         """Note a change in each feed that wants it. `jobs` has the state of each before it."""
@@ -154,9 +190,16 @@ class Feeds:
         feed.idle.clear()
 
     def _feeds_of(self, job: Job) -> Iterator[Feed]:
-        yield from self.of_tenant.get(None, ())
-        yield from self.of_tenant.get(job.tenant, ())
-        yield from self.of_job.get(job.job_id, ())
+        yield from self.of_tenant.get((None, ""), ())
+        yield from self.of_tenant.get((None, job.tenant), ())
+        yield from self.of_tenant.get((job.tenant, ""), ())
+        yield from self.of_job.get((None, job.job_id), ())
+        yield from self.of_job.get((job.tenant, job.job_id), ())
+
+
+def _is_wide(interest: Interest) -> bool:
+    """Return whether each change of a job of a whole tenant is held against the interest."""
+    return interest.jobs is not None and not interest.jobs.only
 
 
 def _devices(jobs: Iterable[JobId], of: Mapping[JobId, Job], change: Change) -> dict[NodeId, None]:

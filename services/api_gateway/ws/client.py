@@ -18,7 +18,7 @@ from services.api_gateway.access.roles import Principal
 from services.api_gateway.channels.followers import Place
 from services.api_gateway.problems import Problem
 from services.api_gateway.ws import counts, frames, job_output, topics
-from services.api_gateway.ws.filters import EventsFilter, LogsFilter
+from services.api_gateway.ws.filters import EventsFilter, LogsFilter, names_in
 from services.api_gateway.ws.frames import Name
 from services.api_gateway.ws.model_request import ModelRequest
 from services.api_gateway.ws.open_ids import REQUEST, SUBSCRIPTION, OpenIds
@@ -234,10 +234,11 @@ class SocketClient:
         """Send the frames of a subscription until it ends. An error ends it with a frame."""
         places: list[Place] = []
         shares, tenant = self.gateway.sockets.subscriptions, self.principal.tenant
+        amount = 1 + names_in(asked.filter)
         if asked.topic in RESUMED:
             self.seqs[asked.id] = asked.after
         try:
-            self.gateway.sockets.take_subscription(tenant)
+            self.gateway.sockets.take_subscription(tenant, amount)
         except Problem as refused:
             await self._refuse(asked.id, refused)
             return
@@ -257,7 +258,7 @@ class SocketClient:
             with suppress(OSError):
                 await self._refuse(asked.id, problem, field if is_field else "")
         finally:
-            shares.give_back(tenant)
+            shares.give_back(tenant, amount)
             for place in places:
                 place.leave()
 

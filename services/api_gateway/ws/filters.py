@@ -11,6 +11,8 @@ from services.api_gateway.intents.fields import check_known, check_one_of, check
 from services.api_gateway.views.interests import JobFilter
 
 IDS_MAX: Final = 1_000
+# A name in `ids`: as long as the longest id or name of a job.
+ID_CHARACTERS_MAX: Final = 128
 TEXT_MAX: Final = 256
 RANK_MAX: Final = 1 << 20
 ATTEMPT_MAX: Final = 1 << 31
@@ -133,6 +135,12 @@ def _check_texts(found: Filter) -> None:
     """Raise Refused if a text is too long to be a name."""
     for name in found.__struct_fields__:
         value = getattr(found, name)
+        most = ID_CHARACTERS_MAX if name == "ids" else TEXT_MAX
         for text in value if isinstance(value, list) else [value]:
             if isinstance(text, str):
-                check_range(f"filter.{name}", len(text), 0, TEXT_MAX)
+                check_range(f"filter.{name}", len(text), 0, most)
+
+
+def names_in(found: Filter) -> int:
+    """Return how many jobs or nodes the filter names."""
+    return len(found.ids) if isinstance(found, JobsFilter | NodesFilter) else 0

@@ -12,6 +12,7 @@ from services.api_gateway.telemetry import SocketTelemetry
 
 ROUTE: Final = "/v1/ws"
 SOCKETS_MAX: Final = 4_000
+# Subscriptions and the names in their filters' `ids`, together.
 SUBSCRIPTIONS_MAX: Final = 8_000
 # Connections that have not sent their key yet.
 STRANGERS_MAX: Final = 64
@@ -77,9 +78,12 @@ class Sockets:
         self.check_stopping()
         _take(self.connections, tenant, "WebSockets")
 
-    def take_subscription(self, tenant: str) -> None:
-        """Count a subscription of the tenant. Raises as `take`."""
-        _take(self.subscriptions, tenant, "subscriptions")
+    def take_subscription(self, tenant: str, amount: int) -> None:
+        """Count a subscription of the tenant: one, and one for each name in its `ids`.
+
+        Raises as `take`.
+        """
+        _take(self.subscriptions, tenant, "subscriptions and names in filter.ids", amount)
 
     def enter(self, client: Client) -> None:
         self.clients.add(client)
@@ -114,19 +118,19 @@ class Sockets:
                     )
 
 
-def _take(share: OpenShare, tenant: str, what: str) -> None:
-    refused = share.take(tenant)
+def _take(share: OpenShare, tenant: str, what: str, amount: int = 1) -> None:
+    refused = share.take(tenant, amount)
     if refused == TENANT_FULL:
         raise Problem(
             429,
-            f"tenant {tenant} has {share.of_tenant[tenant]} {what} open, most of what this gateway "
-            "has left: close some, or use another gateway",
+            f"tenant {tenant} has {share.of_tenant.get(tenant, 0)} {what} open, and {amount} more "
+            "would be most of what this gateway has left: close some, or use another gateway",
             retry_after_s=BUSY_S,
         )
     if refused:
         raise Problem(
             503,
-            f"this gateway has {share.held} {what} open, the maximum: use another one, or try "
-            "again",
+            f"this gateway has {share.held} {what} open, and {amount} more would be above the "
+            f"maximum of {share.most}: use another one, or try again",
             retry_after_s=BUSY_S,
         )

@@ -39,7 +39,10 @@ class Batch(NamedTuple):
 
 
 def stream_of(gateway: "Gateway", principal: Principal, asked: Subscribe) -> Stream:
-    """Return the stream of jobs, nodes or the fleet that a subscription is for."""
+    """Return the stream of jobs, nodes or the fleet that a subscription is for.
+
+    Raises Problem 429 if its filter is one too many of the tenant.
+    """
     chosen, ids = asked.filter, frozenset[NodeId]()
     if isinstance(chosen, JobsFilter):
         interest = Interest(tenant=roles.eyes(principal), jobs=chosen.of_jobs())
@@ -47,6 +50,7 @@ def stream_of(gateway: "Gateway", principal: Principal, asked: Subscribe) -> Str
         assert isinstance(chosen, NodesFilter)
         is_map, ids = asked.topic == "fleet", chosen.names()
         interest = Interest(nodes=not is_map, devices=is_map)
+    gateway.waiting.feeds.check_filters(interest, principal.tenant)
     return Stream(
         gateway=gateway,
         principal=principal,
