@@ -5,15 +5,18 @@ as it is when it is sent, so a slow client misses intermediate states but never 
 
 Each piece says how far the client is: after it, the client has all changes up to `seq`. A client
 that continues after the `seq` of its last piece therefore misses nothing. Within a group of changes
-this stays the `seq` of the group before.
+this stays the `seq` of the group before. Tests:
+tests/integration/test_gateway_ws_resume.py, tests/integration/test_gateway_ws_gone.py.
 """
 
 from collections.abc import AsyncGenerator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from libs.common.model import JobId, NodeId
+from libs.common.state.cluster import ENDED_JOBS_KEPT
 from services.api_gateway.access.fair_turns import SLICE
 from services.api_gateway.access.roles import Principal
+from services.api_gateway.problems import Problem
 from services.api_gateway.views import rows
 from services.api_gateway.views.fleet import is_on_map
 from services.api_gateway.views.interests import Interest, JobFilter
@@ -67,6 +70,23 @@ class Stream:
         self.only_changes = only_changes
         self.node_ids = node_ids
         self.nodes_as = rows.FLEET if interest.devices else rows.NODE
+
+    def check_after(self) -> None:
+        """Raise Problem 410 if jobs that ended after `after` may have left the state: no row would
+        say that they ended.
+        """
+        cluster, wanted = self.gateway.cluster, self.interest.jobs
+        if not self.after or wanted is None or len(cluster.ended) < ENDED_JOBS_KEPT:
+            return
+        # Jobs leave in the order in which they ended.
+        oldest = next(iter(cluster.ended.values()))
+        if oldest > self.after and not (wanted.only and wanted.only <= cluster.jobs.keys()):
+            raise Problem(
+                410,
+                f"after: more than {ENDED_JOBS_KEPT} jobs have ended since commit {self.after}, "
+                f"and this gateway keeps no more of them (the oldest ended at {oldest}): leave out "
+                "after to begin anew, and read GET /v1/jobs for jobs that ended meanwhile",
+            )
 
     async def pieces(self, idle_s: float | None = None) -> AsyncGenerator[Piece | None, None]:
         """Yield the pieces for ever. None means that nothing changed for `idle_s`."""

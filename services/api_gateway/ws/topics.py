@@ -41,7 +41,8 @@ class Batch(NamedTuple):
 def stream_of(gateway: "Gateway", principal: Principal, asked: Subscribe) -> Stream:
     """Return the stream of jobs, nodes or the fleet that a subscription is for.
 
-    Raises Problem 429 if its filter is one too many of the tenant.
+    Raises Problem 429 if its filter is one too many of the tenant, and 410 if it cannot continue
+    without a gap.
     """
     chosen, ids = asked.filter, frozenset[NodeId]()
     if isinstance(chosen, JobsFilter):
@@ -51,7 +52,7 @@ def stream_of(gateway: "Gateway", principal: Principal, asked: Subscribe) -> Str
         is_map, ids = asked.topic == "fleet", chosen.names()
         interest = Interest(nodes=not is_map, devices=is_map)
     gateway.waiting.feeds.check_filters(interest, principal.tenant)
-    return Stream(
+    stream = Stream(
         gateway=gateway,
         principal=principal,
         interest=interest,
@@ -59,6 +60,8 @@ def stream_of(gateway: "Gateway", principal: Principal, asked: Subscribe) -> Str
         only_changes=not chosen.snapshot,
         node_ids=ids,
     )
+    stream.check_after()
+    return stream
 
 
 async def row_batches(stream: Stream, name: Name) -> AsyncGenerator[Batch, None]:
