@@ -34,7 +34,7 @@ let number = 0;
 let retrying;
 let started = false;
 
-/** Start; called once somebody has signed in. */
+/** Start; called once a user has signed in. */
 export function connect() {
   if (started) return;
   started = true;
@@ -49,7 +49,7 @@ export function connect() {
 /**
  * Hear of changes. Returns the function that ends it.
  * @param {string} topic
- * @param {{filter?: Record<string, any>, after?: number|null, hear: Subscription['hear'], poll?: () => Promise<void>}} wish
+ * @param {{filter?: Record<string, any>, after?: number|null, hear: Subscription['hear'], poll?: () => Promise<void>}} options
  */
 export function subscribe(topic, { filter = {}, after = null, hear, poll }) {
   number += 1;

@@ -38,7 +38,7 @@ function take(found) {
 
 const live = computed(() => connection.value.state === 'live');
 
-/** Follow the summary while somebody is signed in; what could not be read is read when the gateway answers again. */
+/** Follow the summary while a user is signed in; what could not be read is read when the gateway answers again. */
 export function begin() {
   let leave = () => {};
   /** The moment that is shown, or followed; null for none. @type {number|null} */

@@ -158,7 +158,7 @@ function Chain() {
   const { head, error } = found;
   const flat = Object.entries(head ?? {}).filter(([, value]) => typeof value !== 'object');
   return html`<${Panel} title="The newest signed head of the chain">
-    <p class="muted">Audit archives every commit and chains it to the one before by its hash. A head is signed, so that whoever keeps one can prove later that nothing before it was changed.</p>
+    <p class="muted">Audit archives every commit and chains it to the one before by its hash. A head is signed, so that an auditor who keeps one can prove later that nothing before it was changed.</p>
     ${/** @type {any} */ (error)?.status === 404 ? html`<p class="note">${error?.message}</p>` : html`<${Trouble} error=${error} />`}
     ${head && html`<${Facts} rows=${flat.map(([name, value]) => [name.replaceAll('_', ' '), html`<span class="mono">${String(value)}</span>`])} />`}
     <p class="muted">Check the whole archive:</p>

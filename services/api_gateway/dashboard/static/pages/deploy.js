@@ -84,7 +84,7 @@ export default function DeployPage() {
           <div class="buttons"><button type="submit" class="primary large" disabled=${sending || moment.value > 0}>${sending ? 'Deploying…' : 'Deploy model'}</button></div>
         </div>
       </form>
-      <${Panel} title="What happens then">
+      <${Panel} title="Next steps">
         <ol class="steps"><li>The scheduler places the replicas.</li><li>Each replica gets requests when its health path answers.</li><li>A replica that dies is replaced.</li><li>Requests go to this gateway, at <code>/v1/chat/completions</code>; the model’s page has a chat.</li></ol>
       <//>
     </div>

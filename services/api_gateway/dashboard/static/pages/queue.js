@@ -50,7 +50,7 @@ export default function QueuePage() {
   ];
   const known = queues.data?.queues ?? [];
   return html`<div class="page filled">
-    <div class="page-head"><h1>Queue</h1><span class="sub">${list.loading && !rows.length ? '' : `${counted(total && !chosen ? Math.max(total, rows.length) : rows.length, 'job')} waiting`}</span>${line.error && html`<span class="sub">The scheduler does not tell the order: by priority, then time.</span>`}</div>
+    <div class="page-head"><h1>Queue</h1><span class="sub">${list.loading && !rows.length ? '' : `${counted(total && !chosen ? Math.max(total, rows.length) : rows.length, 'job')} waiting`}</span>${line.error && html`<span class="sub">The scheduler reports no order: by priority, then time.</span>`}</div>
     ${known.length > 0 &&
     html`<ul class="cards" aria-label="Queues">
       ${known.map(

@@ -22,7 +22,7 @@ export default function TenantPage({ name }) {
   const none = (/** @type {number} */ value, /** @type {any} */ text) => (value ? text : 'no limit');
   const rows = (usage.data?.usage ?? []).filter((/** @type {any} */ line) => line.payer === name).map((/** @type {any} */ line, /** @type {number} */ i) => ({ ...line, key: i }));
   const columns = [
-    { name: 'user', title: 'User', width: '24%', cell: (/** @type {any} */ line) => line.user || html`<span class="muted">${line.kind === 'idle' ? 'nobody' : line.tenant}</span>` },
+    { name: 'user', title: 'User', width: '24%', cell: (/** @type {any} */ line) => line.user || html`<span class="muted">${line.kind === 'idle' ? 'no user' : line.tenant}</span>` },
     { name: 'kind', title: 'Kind', width: '110px', cell: (/** @type {any} */ line) => (line.kind === 'idle' ? html`<span class="warn-text">held idle</span>` : line.kind) },
     { name: 'model', title: 'Model', cell: (/** @type {any} */ line) => line.model && html`<a href=${href(`/models/${segment(line.model)}`)}>${line.model}</a>` },
     { name: 'hours', title: 'GPU hours', width: '110px', right: true, cell: (/** @type {any} */ line) => decimal(line.gpu_seconds / 3600, 2) },

@@ -15,7 +15,7 @@ const FACTS = 1000;
 export function JobTimeline({ job }) {
   const { data, error, again } = useAnswer(`/v1/jobs/${segment(job.id)}/history`, { limit: FACTS }, { topic: 'jobs', filter: { ids: [job.id], snapshot: false }, present: true });
   const facts = (data?.facts ?? []).filter((/** @type {any} */ fact) => !moment.value || fact.seq <= moment.value);
-  return html`<${Panel} title="What happened">
+  return html`<${Panel} title="Timeline">
     <${Trouble} error=${error} retry=${again} />
     ${!data && !error && html`<${Loading} />`}
     <ol class="timeline">

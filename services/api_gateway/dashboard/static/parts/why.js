@@ -27,10 +27,10 @@ function Explanation({ data }) {
   return html`
     <p class="answer">${data.answer}</p>
     ${estimate && html`<p><b>${estimate.in_s === null ? 'No estimate' : estimate.in_s === 0 ? 'Expected to start now' : `Expected to start in ${duration(estimate.in_s)}`}</b> <span class="muted">· ${estimate.basis}</span></p>`}
-    ${data.remedy && html`<p class="note"><span><b>What helps:</b> ${data.remedy}</span></p>`}
+    ${data.remedy && html`<p class="note"><span><b>Remedy:</b> ${data.remedy}</span></p>`}
     ${data.changes?.length > 1 && html`<div><h3>It would start now with</h3><ul class="dots">${data.changes.map((/** @type {string} */ text) => html`<li>${text}</li>`)}</ul></div>`}
     ${data.blockers?.length > 0 &&
-    html`<div><h3>What stands in the way</h3>
+    html`<div><h3>Blockers</h3>
       <ul class="blockers">${data.blockers.map((/** @type {any} */ each) => html`<li><b>${count(each.count)}</b><span>${each.what}${each.build ? html` <span class="muted">${each.build}</span>` : ''}</span><span class="muted">${each.detail}</span></li>`)}</ul></div>`}
     ${data.before?.length > 0 &&
     html`<div><h3>Ahead in the queue</h3><ul class="blockers">${data.before.map((/** @type {any} */ each) => html`<li>${each.job_id ? html`<a class="mono" href=${href(`/jobs/${each.job_id}`)}>${each.job_id}</a>` : html`<span class="muted">a job</span>`}<span></span><span class="muted">${each.why}</span></li>`)}</ul></div>`}
