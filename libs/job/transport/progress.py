@@ -100,7 +100,7 @@ class Progress:
                 if time.monotonic() >= by_s:
                     raise self._late(doing)
                 if not self._waits:
-                    self.turn(by_s)
+                    self.turn(by_s, ready)
                     continue
                 if self._background:
                     self.poke()
@@ -109,8 +109,11 @@ class Progress:
             self._inside -= 1
             self._left_s = time.monotonic()
 
-    def turn(self, by_s: float) -> None:
-        """Take what has arrived, or wait for it; the caller holds the lock."""
+    def turn(self, by_s: float, ready: Callable[[], Any] = lambda: False) -> None:
+        """Take what has arrived, or wait for it; the caller holds the lock.
+
+        It does not wait if sending made the caller `ready()`: the peer may have nothing to say.
+        """
         wire = self.wire
         if self._suspends:
             self.changed.wait(IDLE_S)
@@ -121,7 +124,7 @@ class Progress:
         try:
             moved = wire.pump()
             wire.transmit()
-            if not moved:
+            if not moved and not ready() and self.wire is wire:
                 self._wait(lambda: wire.wait(self._wake, by_s))
         except WireFault as fault:
             self.drop(fault)

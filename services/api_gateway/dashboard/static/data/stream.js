@@ -131,12 +131,17 @@ function show(state) {
 }
 
 let polledAt = 0;
+let beatAt = Date.now();
+/** No silence is judged before: after timers slept (a hidden tab), a ping may first be answered. */
+let judgeFrom = 0;
 
 function beat() {
   const now = Date.now();
+  if (now - beatAt > 2 * PING_MS) judgeFrom = now + PING_MS;
+  beatAt = now;
   if (socket?.readyState === WebSocket.OPEN) {
     tell({ op: 'ping', n: 0 });
-    if (now - heardAt > SILENT_MS) {
+    if (now >= judgeFrom && now - heardAt > SILENT_MS) {
       show('stale');
       socket.close();
     }
