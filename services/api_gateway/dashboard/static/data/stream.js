@@ -10,6 +10,9 @@ export const SILENT_MS = 4000;
 const PING_MS = 1500;
 const RETRY_MS = [250, 500, 1000, 2000, 4000];
 export const POLL_MS = 5000;
+/** A subscription that a busy gateway refused is asked for again after this time, then twice as long. */
+const AGAIN_MS = 2000;
+const AGAIN_MOST_MS = 30_000;
 /** So many refusals before the first message mean that something on the way allows no WebSocket. */
 const REFUSALS = 3;
 
@@ -59,6 +62,7 @@ export function subscribe(topic, { filter = {}, after = null, hear, poll }) {
   if (socket?.readyState === WebSocket.OPEN) ask(id, subscription);
   return () => {
     subscriptions.delete(id);
+    refused.delete(id);
     if (socket?.readyState === WebSocket.OPEN) tell({ op: 'unsubscribe', id });
   };
 }
@@ -84,8 +88,8 @@ function open() {
     everHeard = true;
     refusals = 0;
     tries = 0;
-    heard('live');
     take(JSON.parse(message.data));
+    heard(refused.size ? 'stale' : 'live');
   };
   made.onclose = () => {
     if (socket !== made) return;
@@ -104,12 +108,39 @@ function reopen() {
   open();
 }
 
+/** How often the gateway has refused each subscription that it should have taken. @type {Map<string, number>} */
+const refused = new Map();
+
+/**
+ * Subscribe again after a refusal. What the gateway has no more is read anew; a gateway that is too
+ * busy is asked later. Other refusals (no such job, not allowed) stay.
+ * @param {string} id @param {Subscription} each @param {any} problem
+ */
+function askAgain(id, each, problem) {
+  const isGone = problem?.status === 410 || (problem?.status === 422 && each.after !== null);
+  if (!isGone && problem?.status !== 429 && problem?.status !== 503) return;
+  if (isGone) each.after = null;
+  const times = refused.get(id) ?? 0;
+  refused.set(id, times + 1);
+  setTimeout(() => {
+    if (subscriptions.get(id) !== each || socket?.readyState !== WebSocket.OPEN) return;
+    ask(id, each);
+    if (isGone) each.poll?.().catch(() => {});
+  }, isGone && !times ? 0 : Math.min(AGAIN_MOST_MS, AGAIN_MS * 2 ** times));
+}
+
 /** @param {any} frame */
 function take(frame) {
   if (frame.event === 'pong') return;
   const subscription = subscriptions.get(frame.id);
   if (typeof frame.seq === 'number') noteSeq(frame.seq);
   if (!subscription) return;
+  if (frame.event === 'error') {
+    subscription.hear(frame.event, frame.data, frame.seq);
+    askAgain(frame.id, subscription, frame.data);
+    return;
+  }
+  refused.delete(frame.id);
   subscription.hear(frame.event, frame.data, frame.seq);
   if (typeof frame.seq === 'number' && frame.seq > (subscription.after ?? 0)) subscription.after = frame.seq;
 }

@@ -18,7 +18,7 @@ const NEAR_END = 40;
 
 /** @param {{job: any, query: Record<string, string>}} props */
 export function LogView({ job, query }) {
-  const part = { job: job.id, stream: query.stream === 'stderr' ? 'stderr' : 'stdout', rank: Number(query.rank) || 0, attempt: Number(query.attempt) || 0 };
+  const part = { job: job.id, stream: query.stream === 'stderr' ? 'stderr' : 'stdout', rank: Number(query.rank) || 0, attempt: Number(query.attempt) || job.attempt || 0 };
   const [follow, setFollow] = useState(!hasEnded(job));
   const [found, setFound] = useState(/** @type {any} */ (null));
   const wanted = query.find ?? '';
