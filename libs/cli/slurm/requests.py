@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from libs.cli.faults import Declined
+from libs.cli.formats.sbatch_values import nodes_named
 from libs.cli.gateway import ask, job_path
 from libs.cli.slurm import reasons
 from libs.cli.slurm.array_numbers import remaining, waiting_of
@@ -19,7 +20,7 @@ from libs.cli.slurm.ids import id_of, number_of
 from libs.cli.slurm.job_columns import JobRow
 from libs.cli.slurm.states import PENDING, state_of
 from libs.client.profile import Profile
-from libs.common.errors import MusterError
+from libs.common.errors import MusterError, Refused
 from libs.common.life import job_life
 
 Json = dict[str, Any]
@@ -42,6 +43,22 @@ def shown_id(job_id: str) -> str:
 def say(program: str, text: str) -> None:
     """Print a note or an error on stderr, as Slurm's commands do."""
     print(f"{program}: {' '.join(text.split())}", file=sys.stderr, flush=True)
+
+
+def own_user(profile: Profile) -> str:
+    """Return the user whose jobs are one's own: the profile's, else the key's. Raises Refused."""
+    user = profile.user or str(ask(profile, "GET", "/v1/whoami").get("user") or "")
+    if not user:
+        raise Refused("the key in use belongs to no user: name one with MUSTER_USER or --user")
+    return user
+
+
+def nodes_of(flag: str, text: str) -> list[str]:
+    """Return the nodes that a flag names. Raises Refused."""
+    try:
+        return nodes_named(text)
+    except ValueError as error:
+        raise Refused(f"--{flag}={text}: {error}") from error
 
 
 def list_jobs(profile: Profile, query: Json) -> list[Json]:

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from libs.cli.formats.sbatch_values import nodes_named
 from libs.cli.slurm import states
 from libs.cli.slurm.columns import accounting_lines, parsable_lines, sacct
 from libs.cli.slurm.job_columns import (
@@ -16,7 +15,7 @@ from libs.cli.slurm.job_columns import (
     at,
 )
 from libs.cli.slurm.options import NONE, Given, Option, Table, parse
-from libs.cli.slurm.requests import Json, jobs_named, list_jobs, rows_of
+from libs.cli.slurm.requests import Json, jobs_named, list_jobs, nodes_of, own_user, rows_of
 from libs.cli.slurm.times import parse_when
 from libs.client.profile import Profile, read_profile
 from libs.common.errors import Refused
@@ -91,8 +90,9 @@ def _jobs(profile: Profile, given: Given, now: datetime) -> list[Json]:
     """Return the jobs with these ids, or those that the filters may let through."""
     if refs := given.listed("jobs"):
         return jobs_named(profile, refs, lambda _: None)
-    own = [] if given.has("allusers") else [profile.user]
-    users = given.listed("user") or own
+    users = given.listed("user")
+    if not users and not given.has("allusers"):
+        users = [own_user(profile)]
     query = {"elements": 1, "all": 1, "user": users[0] if len(users) == 1 else None}
     found = list_jobs(profile, query)
     return [job for job in found if not users or job["user"] in users]
@@ -101,7 +101,7 @@ def _jobs(profile: Profile, given: Given, now: datetime) -> list[Json]:
 def _wanted(job: Json, given: Given) -> bool:
     """Return whether the row is listed; an array is its elements, unless some have not begun."""
     names, queues, tenants = (given.listed(name) for name in ("name", "partition", "accounts"))
-    nodes = nodes_named(given.last("nodelist"))
+    nodes = nodes_of("nodelist", given.last("nodelist"))
     wanted = states.states_named(given.last("state")) if given.has("state") else states.STATES
     over = job.get("array") and job["state"] not in (job_life.PENDING, job_life.QUEUED)
     return (

@@ -4,12 +4,19 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from libs.cli.faults import Declined
-from libs.cli.formats.sbatch_values import nodes_named
 from libs.cli.gateway import ask, job_path
 from libs.cli.slurm import states
 from libs.cli.slurm.ids import id_of
 from libs.cli.slurm.options import NONE, Given, Option, Table, parse
-from libs.cli.slurm.requests import list_jobs, say, shown_id
+from libs.cli.slurm.requests import (
+    Json,
+    jobs_named,
+    list_jobs,
+    nodes_of,
+    own_user,
+    say,
+    shown_id,
+)
 from libs.client.profile import Profile, read_profile
 from libs.common.errors import Refused
 
@@ -17,7 +24,7 @@ PROGRAM: Final = "scancel"
 OPTIONS: Final = (
     Option("user", "u"), Option("me", "", NONE), Option("name", "n"), Option("jobname", ""),
     Option("state", "t"), Option("partition", "p"), Option("nodelist", "w"),
-    Option("signal", "s"), Option("batch", "b", NONE), Option("full", "f", NONE),
+    Option("signal", "s"),
     Option("quiet", "Q", NONE), Option("verbose", "v", NONE), Option("hurry", "H", NONE),
     Option("ctld", "", NONE), Option("wait", "", NONE),
 )  # fmt: skip
@@ -30,14 +37,21 @@ REFUSED: Final = {
     "clusters": "choose the cluster with MUSTER_URL or muster login",
     "sibling": "choose the cluster with MUSTER_URL or muster login",
     "cron": "Muster has no scrontab",
+    "batch": "for a signal to a process of the job use muster exec JOB -- kill -SIGNAL PID",
+    "full": "for a signal to processes of the job use muster exec JOB -- kill -SIGNAL PID",
 }
 LETTERS_REFUSED: Final = {
     "A": "account", "i": "interactive", "q": "qos", "R": "reservation", "M": "clusters",
+    "b": "batch", "f": "full",
 }  # fmt: skip
 TABLE: Final = Table(PROGRAM, OPTIONS, REFUSED, LETTERS_REFUSED)
 FILTERS: Final = ("user", "me", "name", "jobname", "state", "partition", "nodelist")
 STATES: Final = ("PENDING", "RUNNING", "SUSPENDED")
 ENDED: Final = 409
+# The signals that end a job, by what -s may name.
+SIGNALS: Final = {
+    "TERM": "TERM", "15": "TERM", "KILL": "KILL", "9": "KILL", "INT": "INT", "2": "INT",
+}  # fmt: skip
 
 
 def main(words: Sequence[str]) -> int:
@@ -46,31 +60,96 @@ def main(words: Sequence[str]) -> int:
     filters = [name for name in FILTERS if given.has(name)]
     if not refs and not filters:
         raise Refused("no job: give ids, or --user, --me, --name, --state, --partition, --nodelist")
+    signal = signal_of(given.last("signal")) if given.has("signal") else ""
+    _states(given.last("state"))
     profile = read_profile()
-    if not refs:
-        refs = [str(job["id"]) for job in _matching(profile, given)]
+    missing: list[str] = []
+    if filters:
+        own = own_user(profile) if given.has("me") else ""
+        jobs = jobs_named(profile, refs, missing.append) if refs else _listed(profile, given, own)
+        for ref in missing:
+            say(PROGRAM, f"error: Kill job error on job id {ref}: Invalid job id specified")
+        refs = selected(jobs, given, own)
     body: dict[str, Any] = {"user": profile.user}
-    if signal := given.last("signal"):
-        body["signal"] = signal.upper().removeprefix("SIG")
-    return max([0, *(_cancel(profile, ref, body, given.has("quiet")) for ref in refs)])
+    if signal:
+        body["signal"] = signal
+    codes = [_cancel(profile, ref, body, given.has("quiet")) for ref in refs]
+    return max([int(bool(missing)), *codes])
 
 
-def _matching(profile: Profile, given: Given) -> list[dict[str, Any]]:
-    users = [profile.user] if given.has("me") else given.listed("user")
-    names = given.listed("name") or given.listed("jobname")
+def signal_of(text: str) -> str:
+    """Return the signal of -s. Raises Refused for one that does not ask a job to end."""
+    found = SIGNALS.get(text.upper().removeprefix("SIG"))
+    if found is None:
+        raise Refused(
+            f"--signal={text}: the job would be cancelled; for a signal that it goes on after use "
+            f"muster exec JOB -- kill -s {text or 'SIGNAL'} PID (scancel takes TERM, KILL and INT)"
+        )
+    return found
+
+
+def _users(given: Given, own: str) -> list[str]:
+    return [own] if given.has("me") else given.listed("user")
+
+
+def _listed(profile: Profile, given: Given, own: str) -> list[Json]:
+    users = _users(given, own)
+    return list_jobs(profile, {"elements": 1, "user": users[0] if len(users) == 1 else None})
+
+
+def selected(jobs: Sequence[Json], given: Given, own: str) -> list[str]:
+    """Return the ids of the jobs that match all filters; elements match by their own state.
+
+    An array is selected as a whole only if each of its elements matches. Raises Refused for an
+    array that begins while -t asks for its waiting elements alone.
+    """
     wanted = _states(given.last("state"))
-    nodes = set(nodes_named(given.last("nodelist")))
-    found = list_jobs(profile, {"user": users[0] if len(users) == 1 else None})
-    queues = given.listed("partition")
+    found = [job for job in jobs if _matches(job, given, own)]
+    whole = {
+        str(job["id"]) for job in found if job.get("array") and _whole(job, jobs, wanted, given)
+    }
     return [
-        job
+        str(job["id"])
         for job in found
-        if (not users or job["user"] in users)
-        and (not names or job["name"] in names)
-        and (not queues or job["queue"] in queues)
-        and (not nodes or nodes & set(job["node_ids"]))
+        if (str(job["id"]) in whole if job.get("array") else job.get("element_of") not in whole)
         and states.state_of(job) in wanted
     ]
+
+
+def _whole(
+    array: Json, jobs: Sequence[Json], wanted: tuple[states.SlurmState, ...], given: Given
+) -> bool:
+    """Return whether the filters select every element of an array. Raises Refused."""
+    if given.has("nodelist"):
+        return False
+    if states.PENDING in wanted and states.RUNNING in wanted:
+        return True
+    if states.PENDING not in wanted or states.state_of(array) != states.PENDING:
+        return False
+    own = [job for job in jobs if job.get("element_of") == array["id"]]
+    live = {states.state_of(job) for job in own} & {*states.ACTIVE}
+    if live - {states.PENDING}:
+        name = shown_id(str(array["id"]))
+        raise Refused(
+            f"--state: elements of the array {name} run, and would be cancelled with those that "
+            f"wait; nothing is cancelled: name the elements, for example scancel {name}_3 "
+            "(squeue -r lists them)"
+        )
+    return True
+
+
+def _matches(job: Json, given: Given, own: str) -> bool:
+    """Return whether a job matches all filters but the state."""
+    users = _users(given, own)
+    names = given.listed("name") or given.listed("jobname")
+    queues = given.listed("partition")
+    nodes = set(nodes_of("nodelist", given.last("nodelist")))
+    return bool(
+        (not users or job["user"] in users)
+        and (not names or job["name"] in names)
+        and (not queues or job["queue"] in queues)
+        and (not nodes or job.get("array") or nodes & set(job["node_ids"]))
+    )
 
 
 def _states(text: str) -> tuple[states.SlurmState, ...]:

@@ -5,13 +5,20 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Final
 
-from libs.cli.formats.sbatch_values import nodes_named
 from libs.cli.slurm import states
 from libs.cli.slurm.array_numbers import numbers_of
 from libs.cli.slurm.columns import Piece, lines, named, percent
 from libs.cli.slurm.job_columns import DEFAULT, FIELDS, LETTERS, LONG, START, JobRow
 from libs.cli.slurm.options import MAY, NONE, Given, Option, Table, parse
-from libs.cli.slurm.requests import Json, jobs_named, list_jobs, rows_of, say
+from libs.cli.slurm.requests import (
+    Json,
+    jobs_named,
+    list_jobs,
+    nodes_of,
+    own_user,
+    rows_of,
+    say,
+)
 from libs.client.profile import Profile, read_profile
 from libs.common.life import job_life
 
@@ -49,6 +56,7 @@ def main(words: Sequence[str]) -> int:
         return 0
     pieces = pieces_of(given)
     profile = read_profile()
+    own = own_user(profile) if given.has("me") else ""
     code = 0
 
     def missing(ref: str) -> None:
@@ -56,7 +64,7 @@ def main(words: Sequence[str]) -> int:
         code = 1
         say(PROGRAM, f"error: Invalid job id specified: {ref}")
 
-    jobs = [job for job in _jobs(profile, given, missing) if wanted(job, given, profile.user)]
+    jobs = [job for job in _jobs(profile, given, own, missing) if wanted(job, given, own)]
     rows = rows_of(profile, jobs, explain=_shows_reason(pieces))
     if given.has("array"):
         rows = [each for row in rows for each in elements(row)]
@@ -92,11 +100,11 @@ def _shows_reason(pieces: Sequence[Piece]) -> bool:
     return any(piece.field in ("reason", "reasonlist", "starttime", "endtime") for piece in pieces)
 
 
-def _jobs(profile: Profile, given: Given, missing: Callable[[str], None]) -> list[Json]:
+def _jobs(profile: Profile, given: Given, own: str, missing: Callable[[str], None]) -> list[Json]:
     refs = [*given.listed("jobs"), *given.listed("job")]
     if refs:
         return jobs_named(profile, refs, missing)
-    users = _users(given, profile.user)
+    users = _users(given, own)
     found = states.muster_states(_states(given))
     query = {"elements": 1, "all": 1 if given.has("states") else None, "state": ",".join(found)}
     partition = given.listed("partition")
@@ -116,7 +124,7 @@ def _states(given: Given) -> tuple[states.SlurmState, ...]:
 
 def wanted(job: Json, given: Given, own: str) -> bool:
     """Return whether squeue lists the job: an array whose elements all began is its elements."""
-    nodes = nodes_named(given.last("nodelist"))
+    nodes = nodes_of("nodelist", given.last("nodelist"))
     users, names = _users(given, own), given.listed("name")
     listed = given.last("states") or job.get("state") not in job_life.ENDED
     return (
