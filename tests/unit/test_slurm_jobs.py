@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from libs.cli.formats.sbatch import command_of, gathered
+from libs.cli.formats.sbatch import command_of
 from libs.cli.formats.sbatch_flags import HONOURED, NOT_HONOURED
 from libs.cli.slurm import salloc, sbatch, srun
+from libs.cli.slurm.__main__ import own_words
 from libs.cli.slurm.job_requests import requested, with_flags
 from libs.cli.slurm.options import Table, parse
 from libs.cli.slurm.shims import MARK, PROGRAMS, shim, write
@@ -18,7 +19,7 @@ SCRIPT = "#!/bin/bash\n#SBATCH --time=10 -p night -J one\n#SBATCH --qos=high\ntr
 
 def made(*words: str, text: str = SCRIPT) -> tuple[dict[str, Any], tuple[str, ...]]:
     given = parse(sbatch.TABLE, words)
-    script = with_flags(gathered(text, "x.sh", sbatch.OWN), given)
+    script = with_flags(sbatch.read_flags(text, "x.sh"), given)
     written = requested(script, command_of(text, "x.sh"), "x.sh", {"HOME": "/h"})
     return written.job, written.warnings
 
@@ -75,6 +76,51 @@ def test_srun_starts_one_task_on_each_node(words: list[str], text: str) -> None:
     assert text in str(caught.value)
     srun.check_tasks(parse(srun.TABLE, ["-N", "4", "-n", "4", "x"]))
     srun.check_tasks(parse(srun.TABLE, ["-n", "2", "x"]), nodes=2)
+
+
+@pytest.mark.parametrize(
+    ("words", "nodes", "kept"),
+    [
+        (["-N", "2", "-n", "1", "x"], 1, "1"),
+        (["-N", "2-4", "-n", "2", "x"], 2, "2-4"),
+        (["-N", "3", "x"], 3, "3"),
+        (["-n", "1", "x"], 1, ""),
+        (["x"], 0, ""),
+    ],
+)
+def test_srun_uses_no_more_nodes_than_tasks(words: list[str], nodes: int, kept: str) -> None:
+    given = parse(srun.TABLE, words)
+    assert srun.nodes_wanted(given) == nodes
+    assert srun.with_nodes_of_tasks(given).last("nodes") == kept
+
+
+@pytest.mark.parametrize(
+    "words", [["-N", "two"], ["-N", "0"], ["-n", "x"], ["-n", "0"], ["-N", "4-2"]]
+)
+def test_a_bad_number_of_srun_is_refused(words: list[str]) -> None:
+    with pytest.raises(Refused, match="expected"):
+        srun.check_tasks(parse(srun.TABLE, [*words, "true"]))
+
+
+@pytest.mark.parametrize("flag", sbatch.NEVER_DROPPED)
+def test_a_flag_that_must_not_be_dropped_is_refused_in_a_script_as_well(flag: str) -> None:
+    with pytest.raises(Refused, match=f"x.sh:2: --{flag}=1: not supported: "):
+        made(text=f"#!/bin/sh\n#SBATCH --{flag}=1\ntrue\n")
+
+
+@pytest.mark.parametrize(
+    ("program", "words", "own"),
+    [
+        ("srun", ["-u", "python", "--version"], ["-u"]),
+        ("srun", ["--", "--help"], []),
+        ("sbatch", ["--help"], ["--help"]),
+        ("squeue", ["-u", "ada", "--help"], ["-u", "ada", "--help"]),
+    ],
+)
+def test_help_and_version_of_the_command_are_the_commands(
+    program: str, words: list[str], own: list[str]
+) -> None:
+    assert own_words(program, words) == own
 
 
 def test_the_programs_are_written_and_replaced_but_never_a_file_of_another(tmp_path: Path) -> None:

@@ -12,11 +12,23 @@ from libs.cli.slurm.scancel import TABLE, main, selected, signal_of
 from libs.client.profile import Profile
 from libs.common.errors import Refused
 
-BASE = {"user": "ada", "name": "train", "queue": "default", "node_ids": []}
-ARRAY = {**BASE, "id": "ja", "state": "queued", "array": {"numbers": "0-9"}}
-RUNS = {**BASE, "id": "ja_0", "element_of": "ja", "state": "running", "node_ids": ["node-1"]}
-WAITS = {**BASE, "id": "ja_1", "element_of": "ja", "state": "queued"}
-JOB = {**BASE, "id": "jb", "state": "running", "node_ids": ["node-2"], "user": "eve"}
+BASE: dict[str, Any] = {"user": "ada", "name": "train", "queue": "default", "node_ids": []}
+ARRAY: dict[str, Any] = {**BASE, "id": "ja", "state": "queued", "array": {"numbers": "0-9"}}
+RUNS: dict[str, Any] = {
+    **BASE,
+    "id": "ja_0",
+    "element_of": "ja",
+    "state": "running",
+    "node_ids": ["node-1"],
+}
+WAITS: dict[str, Any] = {**BASE, "id": "ja_1", "element_of": "ja", "state": "queued"}
+JOB: dict[str, Any] = {
+    **BASE,
+    "id": "jb",
+    "state": "running",
+    "node_ids": ["node-2"],
+    "user": "eve",
+}
 
 
 def chosen(jobs: list[dict[str, Any]], *words: str) -> list[str]:

@@ -16,6 +16,8 @@ INTERRUPTED: Final = 130
 PIPE_CLOSED: Final = 141
 # Programs whose -h leaves out the headers.
 LISTS: Final = ("squeue", "sinfo", "sacct")
+# Programs whose first word that is no flag begins a command with flags of its own.
+RUNNERS: Final = ("sbatch", "srun", "salloc")
 
 
 def main(words: Sequence[str]) -> int:
@@ -24,12 +26,13 @@ def main(words: Sequence[str]) -> int:
     if program not in PROGRAMS:
         print(f"muster: {program!r} is none of {', '.join(PROGRAMS)}", file=sys.stderr)
         return 1
-    if "--version" in rest or (rest and rest[0] == "-V"):
+    own = own_words(program, rest)
+    if "--version" in own or (rest and rest[0] == "-V"):
         from libs.cli.verbs.version import version_line
 
         print(f"{program}: {version_line()}")
         return 0
-    if "--help" in rest or "--usage" in rest or (rest == ["-h"] and program not in LISTS):
+    if "--help" in own or "--usage" in own or (rest == ["-h"] and program not in LISTS):
         print(f"{PROGRAMS[program]}\nFlags and differences: docs/howto/come-from-slurm.md")
         return 0
     try:
@@ -44,6 +47,16 @@ def main(words: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     return code
+
+
+def own_words(program: str, words: Sequence[str]) -> list[str]:
+    """Return the words that may be flags of the program itself, not of the command that it runs."""
+    ends = (place for place, word in enumerate(words) if word == "--" or _begins(program, word))
+    return list(words[: next(ends, len(words))])
+
+
+def _begins(program: str, word: str) -> bool:
+    return program in RUNNERS and not word.startswith("-")
 
 
 if __name__ == "__main__":

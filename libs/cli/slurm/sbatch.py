@@ -28,13 +28,15 @@ TABLE: Final = Table(
     SHORT,
     stops=True,
 )
+# Flags of scripts without which a job would start when or where it must not.
+NEVER_DROPPED: Final = ("begin", "constraint", "deadline", "exclude", "input", "licenses")
 SCRIPT_BYTES_MAX: Final = 4 << 20
 
 
 def main(words: Sequence[str]) -> int:
     given = parse(TABLE, words)
     text, name, arguments = _script(given)
-    script = with_flags(gathered(text, name, OWN), given)
+    script = with_flags(read_flags(text, name), given)
     command = [*command_of(text, name), *arguments]
     written = requested(script, command, name, os.environ)
     job = _with_output(script, written.job)
@@ -43,6 +45,15 @@ def main(words: Sequence[str]) -> int:
         say(PROGRAM, f"warning: {warning}")
     profile = read_profile()
     return _submit(profile, {"user": profile.user, **job}, given, script)
+
+
+def read_flags(text: str, name: str) -> Script:
+    """Return the flags of a script. Raises Refused for one that must not be dropped."""
+    script = gathered(text, name, (*OWN, *NEVER_DROPPED))
+    for flag in NEVER_DROPPED:
+        if flag in script.flags:
+            raise script.fault(flag, f"not supported: {TABLE.refused[flag]}")
+    return script
 
 
 def _script(given: Given) -> tuple[str, str, list[str]]:

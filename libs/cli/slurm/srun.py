@@ -3,9 +3,10 @@
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NoReturn
 
+from libs.cli.formats import sbatch_values as values
 from libs.cli.formats.sbatch_flags import HONOURED, SHORT
 from libs.cli.formats.sbatch_script import Script
 from libs.cli.gateway import ask, job_path
@@ -72,6 +73,7 @@ def main(words: Sequence[str]) -> int:
     if job:
         return _in_allocation(read_profile(), id_of(job), given, command)
     check_tasks(given)
+    given = with_nodes_of_tasks(given)
     profile = read_profile()
     if given.has("pty"):
         return _terminal(profile, given, command)
@@ -80,15 +82,50 @@ def main(words: Sequence[str]) -> int:
 
 def check_tasks(given: Given, nodes: int = 0) -> None:
     """Raise Refused unless each node gets one task. `nodes` are those of the job, 0: as given."""
-    tasks, each = given.last("ntasks", "1"), given.last("ntasks-per-node", "1")
-    known = nodes or int(given.last("nodes").partition("-")[0] or "1")
-    count = int(tasks) if tasks.isdigit() else 1
+    each = given.last("ntasks-per-node", "1")
+    known = nodes or _least(given) or 1
+    count = _tasks(given) or 1
     if count > known or each != "1":
         asked = f"--ntasks={count}" if count > known else f"--ntasks-per-node={each}"
         raise Refused(
             f"{asked} on {known} node{'s' if known > 1 else ''}: Muster starts one task on each "
             f"node: give -N {count}, or start the tasks in one (torchrun --nproc-per-node, mpirun)"
         )
+
+
+def nodes_wanted(given: Given) -> int:
+    """Return how many nodes run the command, 0: all. Each runs one task. Raises Refused."""
+    return min((count for count in (_least(given), _tasks(given)) if count), default=0)
+
+
+def with_nodes_of_tasks(given: Given) -> Given:
+    """Return the flags with no more nodes than tasks, as Slurm corrects them. Raises Refused."""
+    wanted = nodes_wanted(given)
+    if not given.has("nodes") or wanted == _least(given):
+        return given
+    return given._replace(flags=[*given.flags, ("nodes", str(wanted))])
+
+
+def _least(given: Given) -> int:
+    """Return the least number of nodes of -N, 0 without it. Raises Refused."""
+    return _read("nodes", given, lambda text: values.span(text)[0])
+
+
+def _tasks(given: Given) -> int:
+    """Return the number of -n, 0 without it. Raises Refused."""
+    found = _read("ntasks", given, values.number)
+    if given.has("ntasks") and not found:
+        raise Refused("--ntasks=0: expected at least one task")
+    return found
+
+
+def _read(flag: str, given: Given, read: Callable[[str], int]) -> int:
+    if not given.has(flag):
+        return 0
+    try:
+        return read(given.last(flag))
+    except ValueError as error:
+        raise Refused(f"--{flag}={given.last(flag)}: {error}") from error
 
 
 def _inside(given: Given, command: list[str], environ: Mapping[str, str]) -> int:
@@ -98,9 +135,9 @@ def _inside(given: Given, command: list[str], environ: Mapping[str, str]) -> int
     """
     nodes = int(environ.get("SLURM_NNODES") or 1)
     check_tasks(given, nodes)
-    wanted = given.last("nodes").partition("-")[0] or given.last("ntasks")
+    wanted = nodes_wanted(given)
     rank = int(environ.get("SLURM_PROCID") or 0)
-    if wanted.isdigit() and rank >= int(wanted):
+    if wanted and rank >= wanted:
         return SKIPPED
     return _replaced(command or [environ.get("SHELL") or "/bin/sh"])
 
@@ -152,8 +189,7 @@ def _in_allocation(profile: Profile, job: str, given: Given, command: list[str])
 
     nodes = [str(name) for name in ask(profile, "GET", job_path(job))["node_ids"]]
     check_tasks(given, max(1, len(nodes)))
-    wanted = given.last("nodes").partition("-")[0] or given.last("ntasks")
-    nodes = nodes[: int(wanted)] if wanted.isdigit() else nodes
+    nodes = nodes[: nodes_wanted(given) or len(nodes)]
     if len(nodes) > NODES_SHOWN:
         raise Refused(f"the job has {len(nodes)} nodes: give -N {NODES_SHOWN} or fewer")
     terminal = given.has("pty")
