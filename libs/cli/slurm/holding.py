@@ -4,8 +4,11 @@ Tests: tests/integration/test_slurm_cluster.py.
 """
 
 import os
+import signal
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
+from types import FrameType
 from typing import Any, Final
 
 from libs.cli.faults import Declined
@@ -18,10 +21,12 @@ from libs.cli.slurm.job_requests import requested, with_flags
 from libs.cli.slurm.node_lists import compressed
 from libs.cli.slurm.options import Given
 from libs.cli.slurm.requests import say, shown_id
+from libs.cli.slurm.times import instant
 from libs.client.profile import Profile
 from libs.common.errors import MusterError
 
 BEGUN: Final = ("running", "releasing", *ENDED)
+ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
 # HTTP statuses of an allocation that has ended.
 OVER: Final = (404, 409, 410)
 # Fields of a job that an allocation does not have.
@@ -47,8 +52,39 @@ def request_of(given: Given, program: str, also: Sequence[str], profile: Profile
 
 
 @contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Turn SIGTERM and SIGHUP into SystemExit once, so that what is held is given back.
+
+    Further ones are ignored. A signal that is ignored (nohup) stays so.
+    """
+
+    def end(number: int, _: FrameType | None) -> None:
+        for each in before:
+            signal.signal(each, signal.SIG_IGN)
+        raise SystemExit(128 + number)
+
+    before = {
+        number: handler
+        for number in ENDING
+        if (handler := signal.getsignal(number)) is not signal.SIG_IGN
+    }
+    for number in before:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
 def held(profile: Profile, body: Mapping[str, Any], program: str) -> Iterator[Json]:
     """Hold an allocation, and release it at the end. Raises NotHeld, Declined or Unreachable."""
+    with ended_by_signals():
+        yield from _held(profile, body, program)
+
+
+def _held(profile: Profile, body: Mapping[str, Any], program: str) -> Iterator[Json]:
     job_id = str(ask(profile, "POST", "/v1/allocations", body=dict(body))["id"])
     try:
         say(program, f"Pending job allocation {shown_id(job_id)}")
@@ -58,10 +94,16 @@ def held(profile: Profile, body: Mapping[str, Any], program: str) -> Iterator[Js
             raise NotHeld(
                 f"Job allocation {shown_id(job_id)} is {shown['state']}: {shown['reason']}"
             )
-        say(program, f"Granted job allocation {shown_id(job_id)}")
+        say(program, f"Granted job allocation {shown_id(job_id)}{end_of(shown)}")
         yield shown
     finally:
         release(profile, job_id)
+
+
+def end_of(shown: Json) -> str:
+    """Return when an allocation ends, as a part of a sentence; empty if it is not known."""
+    text = shown.get("expires_at")
+    return f" until {instant(datetime.fromisoformat(text))}" if text else ""
 
 
 def release(profile: Profile, job_id: str) -> None:

@@ -1,10 +1,10 @@
 """scontrol: show jobs and nodes, and hold, release or requeue jobs."""
 
+import os
 from collections.abc import Sequence
 from typing import Final
 
 from libs.cli.faults import Declined
-from libs.cli.formats.sbatch_values import nodes_named
 from libs.cli.gateway import ask, job_path
 from libs.cli.slurm.columns import one_line
 from libs.cli.slurm.ids import id_of
@@ -12,7 +12,7 @@ from libs.cli.slurm.job_columns import FIELDS, JobRow, array_job_id, cpus, exit_
 from libs.cli.slurm.node_columns import NodeRow, gres_of, reason_of
 from libs.cli.slurm.node_columns import state_of as node_state
 from libs.cli.slurm.options import NONE, Option, Table, parse
-from libs.cli.slurm.requests import jobs_named, list_jobs, rows_of, say
+from libs.cli.slurm.requests import jobs_named, list_jobs, nodes_of, rows_of, say
 from libs.cli.slurm.sinfo import node_rows
 from libs.cli.slurm.states import state_of
 from libs.client.profile import Profile, read_profile
@@ -76,8 +76,11 @@ def _show(words: Sequence[str], together: bool) -> int:
         return _show_jobs(read_profile(), names, together)
     if what in ("node", "nodes", "nodename"):
         return _show_nodes(read_profile(), names, together)
-    if what in ("hostnames", "hostname") and names:
-        print("\n".join(node for each in names for node in nodes_named(each)))
+    if what in ("hostnames", "hostname"):
+        names = names or [os.environ.get("SLURM_JOB_NODELIST", "")]
+        if not any(names):
+            raise Refused("show hostnames: give a list of nodes, or set SLURM_JOB_NODELIST")
+        print("\n".join(node for each in names for node in nodes_of("nodelist", each)))
         return 0
     raise Refused(
         f"show {what} is not supported: use show job, show node or show hostnames; for the others "
@@ -129,7 +132,7 @@ def job_lines(row: JobRow) -> list[str]:
 
 
 def _show_nodes(profile: Profile, names: Sequence[str], together: bool) -> int:
-    wanted = {node for name in names for node in nodes_named(name)}
+    wanted = {node for name in names for node in nodes_of("nodelist", name)}
     rows = [row for row in node_rows(profile) if not wanted or row.node["id"] in wanted]
     for row in rows:
         print(_joined(node_lines(row), together))

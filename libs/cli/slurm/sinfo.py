@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from libs.cli.formats.sbatch_values import nodes_named
 from libs.cli.gateway import ask_all
 from libs.cli.slurm.columns import Piece, lines, named, percent
 from libs.cli.slurm.node_columns import (
@@ -24,6 +23,7 @@ from libs.cli.slurm.node_columns import (
     state_of,
 )
 from libs.cli.slurm.options import NONE, Given, Option, Table, parse
+from libs.cli.slurm.requests import nodes_of
 from libs.cli.terminal.table import natural
 from libs.client.profile import Profile, read_profile
 from libs.common.errors import Refused
@@ -116,7 +116,7 @@ def _now(window: Json) -> bool:
 
 def wanted(row: NodeRow, given: Given) -> bool:
     """Return whether the filters let the node through. Raises Refused for an unknown state."""
-    nodes = nodes_named(given.last("nodes"))
+    nodes = nodes_of("nodes", given.last("nodes"))
     state = state_of(row)
     states = [word.lower() for word in given.listed("states")]
     for word in states:

@@ -60,6 +60,7 @@ TABLE: Final = Table(
 # The output of at most this many nodes is shown.
 NODES_SHOWN: Final = 64
 SKIPPED: Final = 0
+EXEC: Final = (sys.executable, "-P", "-c", "from libs.cli.main import main; main()", "exec")
 
 
 def main(words: Sequence[str]) -> int:
@@ -169,17 +170,23 @@ def _run(profile: Profile, given: Given, command: list[str]) -> int:
 
 
 def _terminal(profile: Profile, given: Given, command: list[str]) -> int:
-    """Hold an allocation, and run the command in it with a terminal."""
-    from libs.cli.following.execution import execute
-    from libs.common.messages.channel_messages import Exec
+    """Hold an allocation, and run the command in it with a terminal.
 
+    The terminal is a process of its own: it ends at once by a signal, and this one gives back.
+    """
     if not sys.stdin.isatty():
         raise Refused("--pty: standard input is not a terminal: remove --pty")
     words = tuple(command) or (os.environ.get("SHELL") or "/bin/sh",)
     body = request_of(given, PROGRAM, ALSO, profile)
     with held(profile, body, PROGRAM) as shown:
-        request = Exec(words, stdin=True, tty=True, term=os.environ.get("TERM", ""))
-        return execute(profile, str(shown["id"]), request, "")
+        terminal = subprocess.Popen([*EXEC, "--tty", str(shown["id"]), "--", *words])
+        try:
+            code = terminal.wait()
+        except BaseException:
+            terminal.terminate()
+            terminal.wait()
+            raise
+    return code if code >= 0 else 128 - code
 
 
 def _in_allocation(profile: Profile, job: str, given: Given, command: list[str]) -> int:
@@ -203,9 +210,8 @@ def _in_allocation(profile: Profile, job: str, given: Given, command: list[str])
 
 def _on_each(job: str, nodes: Sequence[str], words: Sequence[str]) -> int:
     """Run `muster exec` for each node at once, and return the largest exit code."""
-    line = [sys.executable, "-P", "-c", "from libs.cli.main import main; main()", "exec", "--node"]
     running = [
-        subprocess.Popen([*line, node, job, "--", *words], stdin=subprocess.DEVNULL)
+        subprocess.Popen([*EXEC, "--node", node, job, "--", *words], stdin=subprocess.DEVNULL)
         for node in nodes
     ]
     try:
