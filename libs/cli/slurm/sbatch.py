@@ -84,10 +84,18 @@ def _read(file: str) -> str:
     return data.decode()
 
 
+def open_mode(text: str) -> str:
+    """Return `append` or `truncate`; their first letters are accepted, as in Slurm."""
+    found = [mode for mode in ("append", "truncate") if text and mode.startswith(text.lower())]
+    if not found:
+        raise ValueError("expected append or truncate")
+    return found[0]
+
+
 def _with_output(script: Script, job: dict[str, Any]) -> dict[str, Any]:
     """Return the job with -o and -e, and with the current directory."""
     out, err = (script.value(name, str, "") for name in ("output", "error"))
-    append = script.value("open-mode", str, "truncate") == "append"
+    append = script.value("open-mode", open_mode, "truncate") == "append"
     nodes = int(job.get("nodes_max") or job.get("nodes") or 1)
     command = redirected(job["command"], out, err, append=append, nodes=nodes)
     where = os.path.abspath(job.get("workdir") or "")

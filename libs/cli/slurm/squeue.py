@@ -8,7 +8,20 @@ from typing import Final
 from libs.cli.slurm import states
 from libs.cli.slurm.array_numbers import numbers_of
 from libs.cli.slurm.columns import Piece, lines, named, percent
-from libs.cli.slurm.job_columns import DEFAULT, FIELDS, LETTERS, LONG, START, JobRow
+from libs.cli.slurm.job_columns import (
+    DEFAULT,
+    FIELDS,
+    LETTERS,
+    LONG,
+    START,
+    JobRow,
+    at,
+    cpus,
+    elapsed_s,
+    end,
+    nodes,
+    start,
+)
 from libs.cli.slurm.options import MAY, NONE, Given, Option, Table, parse
 from libs.cli.slurm.requests import (
     Json,
@@ -124,7 +137,7 @@ def _states(given: Given) -> tuple[states.SlurmState, ...]:
 
 def wanted(job: Json, given: Given, own: str) -> bool:
     """Return whether squeue lists the job: an array whose elements all began is its elements."""
-    nodes = nodes_of("nodelist", given.last("nodelist"))
+    named_nodes = nodes_of("nodelist", given.last("nodelist"))
     users, names = _users(given, own), given.listed("name")
     listed = given.last("states") or job.get("state") not in job_life.ENDED
     return (
@@ -135,9 +148,43 @@ def wanted(job: Json, given: Given, own: str) -> bool:
         and (not names or job.get("name") in names)
         and given.last("account", job.get("tenant") or "") == job.get("tenant")
         and given.last("reservation", job.get("reservation") or "") == job.get("reservation")
-        and (not nodes or bool(set(nodes) & set(job.get("node_ids") or ())))
+        and (not named_nodes or bool(set(named_nodes) & set(job.get("node_ids") or ())))
         and (not given.has("start") or states.state_of(job) == states.PENDING)
     )
+
+
+def sort_key(name: str) -> Callable[[JobRow], tuple[float, str]]:
+    """Return the key of a column: numbers and times by their values, other columns by the text."""
+    value = NUMBERS.get(name)
+    if value:
+        return lambda row: (value(row), "")
+    return lambda row: (0.0, FIELDS[name].of(row))
+
+
+def _seconds(at: datetime | None) -> float:
+    return at.timestamp() if at else float("inf")
+
+
+def _limit_s(row: JobRow) -> float:
+    return float(row.job.get("time_limit_s") or "inf")
+
+
+# The values that -S compares; a time that is not known, and no limit, come last.
+NUMBERS: Final[dict[str, Callable[[JobRow], float]]] = {
+    "timeused": elapsed_s,
+    "timelimit": _limit_s,
+    "timeleft": lambda row: _limit_s(row) - elapsed_s(row),
+    "numnodes": nodes,
+    "numcpus": lambda row: int(cpus(row)),
+    "starttime": lambda row: _seconds(start(row)),
+    "endtime": lambda row: _seconds(end(row)),
+    "submittime": lambda row: _seconds(at(row, "submitted_at")),
+    "prioritylong": lambda row: int(row.job.get("priority") or 0),
+    "priority": lambda row: int(row.job.get("priority") or 0),
+    "minmemory": lambda row: int(row.job.get("memory_bytes") or 0),
+    "mincpus": lambda row: int(row.job.get("cpus_milli") or 0),
+    "gres": lambda row: int(row.job.get("gpus") or 0) * int(row.job.get("gpu_share") or 100),
+}
 
 
 def sorted_rows(rows: Sequence[JobRow], given: Given) -> list[JobRow]:
@@ -150,5 +197,5 @@ def sorted_rows(rows: Sequence[JobRow], given: Given) -> list[JobRow]:
     for key in reversed(keys):
         name = LETTERS.get(key.lstrip("+-"), "")
         if name:
-            found.sort(key=FIELDS[name].of, reverse=key.startswith("-"))
+            found.sort(key=sort_key(name), reverse=key.startswith("-"))
     return found
