@@ -281,3 +281,37 @@ async def test_the_programs_explain_themselves(slurm: Slurm) -> None:
     assert os.access(slurm.folder / "bin" / "sbatch", os.X_OK)
     assert "submit a script" in await slurm.needs("sbatch", "--help")
     assert (await slurm.needs("sinfo", "--version")).startswith("sinfo: ")
+
+
+async def test_a_terminal_that_is_closed_gives_its_allocation_back(slurm: Slurm) -> None:
+    lead, follow = os.openpty()
+    child = await asyncio.create_subprocess_exec(
+        *("srun", "-G1", "-J", "shell", "--pty", "sleep", "600"),
+        cwd=slurm.folder,
+        env=slurm.environ,
+        stdin=follow,
+        stdout=follow,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        assert child.stderr is not None
+        found = b""
+        while b"Granted" not in found:
+            found = await asyncio.wait_for(child.stderr.readline(), PATIENCE_S)
+        granted = re.search(rf"allocation ({ID}) until 20", found.decode())
+        assert granted is not None, found
+        child.terminate()
+        assert await asyncio.wait_for(child.wait(), PATIENCE_S) == 128 + 15
+        await slurm.until(granted[1], "COMPLETED")
+    finally:
+        os.close(lead)
+        os.close(follow)
+
+
+async def test_a_signal_that_a_job_outlives_does_not_cancel_it(slurm: Slurm) -> None:
+    job = await slurm.submit("--wrap", SLEEP)
+    code, _, err = await slurm.run("scancel", "-s", "USR1", job)
+    assert code == 1 and "muster exec JOB -- kill" in err
+    await slurm.needs("scancel", "-t", "PENDING", "-n", "another", job)
+    await slurm.until(job, "RUNNING")
+    await cancelled(slurm, job)
