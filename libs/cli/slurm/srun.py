@@ -182,7 +182,7 @@ def _terminal(profile: Profile, given: Given, command: list[str]) -> int:
         terminal = subprocess.Popen([*EXEC, "--tty", str(shown["id"]), "--", *words])
         try:
             code = terminal.wait()
-        except BaseException:
+        except (SystemExit, KeyboardInterrupt):
             terminal.terminate()
             terminal.wait()
             raise
