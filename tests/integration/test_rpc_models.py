@@ -6,12 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import pytest
 import pytest_asyncio
 
 from libs.rpc.messages import message
 from tests.integration.openai_replica import Replica
 from tests.integration.openai_world import model_world
 from tests.integration.rpc_world import RpcWorld, answering
+from tests.integration.test_openai_hostile import EVENTS, MIB, chunk
+from tests.integration.test_openai_hostile import answering as saying
 
 MESSAGES = [{"role": "user", "content": "hi"}]
 
@@ -74,6 +77,34 @@ async def test_a_stream_that_breaks_has_the_status_unavailable(models: Models) -
         "Inference/ChatStream", model="m", messages=MESSAGES, more=more
     )
     assert error.code() == grpc.StatusCode.UNAVAILABLE
+
+
+async def failure(tmp_path: Path, method: str, *said: bytes) -> grpc.aio.AioRpcError:
+    """The error of a call whose model's server says these bytes."""
+    async with saying(tmp_path, *said) as world, answering(world) as rpc:
+        fields = {"input": ["a"]} if method == "Embed" else {"prompt": "a"}
+        if method.startswith("Chat"):
+            fields = {"messages": MESSAGES}
+        error = await rpc.client.fails(f"Inference/{method}", model="m", **fields)
+        await rpc.quiet()
+        return error
+
+
+@pytest.mark.parametrize("method", ["Chat", "Complete", "Embed", "ChatStream", "CompleteStream"])
+async def test_an_answer_with_media_is_refused_with_a_hint(tmp_path: Path, method: str) -> None:
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: Audio/MPEG\r\n\r\n"
+    error = await failure(tmp_path, method, head, *[b"x" * MIB] * 4)
+    assert error.code() == grpc.StatusCode.UNAVAILABLE
+    assert "audio/mpeg" in (error.details() or "") and "CallModel" in (error.details() or "")
+
+
+@pytest.mark.parametrize("ends", [b"", b"\ndata: "], ids=["a line without end", "lines only"])
+async def test_an_event_without_end_ends_the_call(tmp_path: Path, ends: bytes) -> None:
+    endless = [chunk(b"x" * MIB + ends)] * 16
+    error = await failure(tmp_path, "ChatStream", EVENTS, chunk(b"data: "), *endless)
+    assert error.code() == grpc.StatusCode.UNAVAILABLE
+    assert f"{4 * MIB} bytes" in (error.details() or "")
+    assert dict(error.trailing_metadata() or ())["muster-status"] == "502"
 
 
 async def call_model(models: Models, *pieces: Any, **first: Any) -> tuple[str, bytes]:

@@ -1,6 +1,7 @@
 """A request in this process: bounded both ways, and its app learns that the caller has gone."""
 
 import asyncio
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from starlette.types import Receive, Scope, Send
 
 from libs.common.errors import Unavailable
 from services.api_gateway.rpc.exchange import PIECES_MAX, Exchange, Pipe, report
+from services.api_gateway.rpc.streams import Oversized
 
 START = {"type": "http.response.start", "status": 200, "headers": [(b"X-A", b"b")]}
 
@@ -31,6 +33,18 @@ async def test_a_request_is_answered() -> None:
     await exchange.begun()
     assert (exchange.status, exchange.headers) == (200, {"x-a": "b"})
     assert await exchange.whole() == b"hi"
+
+
+async def test_an_answer_above_its_bound_is_not_kept() -> None:
+    for most, fits in ((4, True), (3, False)):
+        given: Pipe[bytes] = Pipe()
+        exchange = Exchange(echo, {"path": "/"}, given=given)
+        for piece in (b"ab", b"cd", b""):
+            await given.put(piece)
+        with nullcontext() if fits else pytest.raises(Oversized, match="3 bytes"):
+            assert await exchange.whole(most) == b"abcd"
+        exchange.leave()
+        await exchange.task
 
 
 async def test_a_body_comes_in_pieces() -> None:

@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.api_gateway.rpc.streams import Lines, Served, ServedEvents, change_of, parsed
+from services.api_gateway.rpc.streams import (
+    Lines,
+    Oversized,
+    Served,
+    ServedEvents,
+    change_of,
+    parsed,
+)
 
 STREAM = (
     b": still here\n\nevent: job\nid: 7\ndata: {}\n\ndata: a\r\ndata: b\r\n\r\n"
@@ -27,6 +34,31 @@ def test_a_line_waits_for_its_end() -> None:
     lines = Lines()
     assert lines.add(b"a\nb") == [b"a"]
     assert lines.add(b"c\n\n") == [b"bc", b""]
+
+
+@pytest.mark.parametrize(
+    "pieces", [[b"x"] * 11, [b"x" * 11 + b"\n"], [b"a\n" + b"x" * 11 + b"\nb"]]
+)
+def test_a_line_above_the_bound_is_refused(pieces: list[bytes]) -> None:
+    lines = Lines(10)
+    assert lines.add(b"y" * 10 + b"\n") == [b"y" * 10]
+    with pytest.raises(Oversized, match=r"10 bytes.*CallModel"):
+        for piece in pieces:
+            lines.add(piece)
+
+
+@pytest.mark.parametrize("line", [b"data: abc\n", b"data:\n", b"x" * 9, b"data: abc\nid: abcde\n"])
+def test_an_event_above_the_bound_is_refused(line: bytes) -> None:
+    events = ServedEvents(12)
+    with pytest.raises(Oversized):
+        for _ in range(20):
+            list(events.add(line))
+
+
+def test_fields_that_nobody_reads_are_not_kept() -> None:
+    events = ServedEvents(20)
+    assert not [each for number in range(100) for each in events.add(b"x%d: abc\n" % number)]
+    assert list(events.add(b"data: a\n\n")) == [Served("", "", b"a")]
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from services.api_gateway.access.open_share import BUSY_S, OpenShare
 from services.api_gateway.access.roles import Principal
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.edge import new_request_id
+from services.api_gateway.openai.call import EVENT_STREAM, MEDIA
 from services.api_gateway.openai.routes import ROUTES
 from services.api_gateway.problems import Problem
 from services.api_gateway.rpc import message_types, status, streams
@@ -34,6 +35,8 @@ CALLS_MAX: Final = 8_192
 POLL_S: Final = 20.0
 # A piece of a file fits into the 4 MiB that clients accept.
 PIECE_BYTES: Final = 1 << 20
+# One event of a model's stream: as large as the message that clients accept.
+MODEL_EVENT_BYTES_MAX: Final = 4 << 20
 
 
 class Calls:
@@ -65,7 +68,8 @@ class Calls:
         except Ended as ended:
             refusal = ended.refusal
         except Unavailable as error:
-            broken = Ended(status.of_problem(Problem(503, str(error))))
+            code = 502 if isinstance(error, streams.Oversized) else 503
+            broken = Ended(status.of_problem(Problem(code, str(error))))
             refusal = (self.stopping() if self.is_stopping else broken).refusal
         except (grpc.aio.UsageError, grpc.aio.InternalError):
             return  # the client has gone
@@ -180,12 +184,30 @@ class Calls:
     # The kinds of methods.
 
     async def _one(self, call: Call) -> None:
-        exchange = self._ask(call, asked(call.method, await call.fields()))
+        await self._answered(call, self._ask(call, asked(call.method, await call.fields())))
+
+    async def _answered(self, call: Call, exchange: Exchange) -> None:
+        """Send an answer as one message."""
         try:
             await self.accepted(call, exchange)
-            await call.write(self._shown(call, await exchange.whole()))
+            body = await self._whole(call, exchange)
+            await call.write(self._shown(call, body))
         finally:
             exchange.leave()
+
+    async def _whole(self, call: Call, exchange: Exchange) -> bytes:
+        """Return a whole answer. Raises Ended if a model's server sent what is no JSON."""
+        if not _is_of_model(call.method):
+            return await exchange.whole()
+        found = exchange.headers.get("content-type", "").lower()
+        if found.startswith((EVENT_STREAM, *MEDIA)):
+            text = (
+                f"the model's server answered {call.method.name} with {found[:64]}, and not with "
+                "JSON: use CallModel, which passes on every kind of answer"
+            )
+            request_id = exchange.headers.get(status.REQUEST_ID, "")
+            raise Ended(status.of_problem(Problem(502, text), request_id))
+        return await exchange.whole(self.gateway.settings.model_answer_bytes)
 
     def _shown(self, call: Call, body: bytes) -> Fields:
         """Return the fields of an answer; those of a model keep the server's own text."""
@@ -239,17 +261,22 @@ class Calls:
 
     async def _events(self, call: Call) -> None:
         exchange = self._ask(call, asked(call.method, await call.fields()))
-        events, whole = streams.ServedEvents(), b""
+        try:
+            await exchange.begun()
+        except BaseException:
+            exchange.leave()
+            raise
+        kind = exchange.headers.get("content-type", "").lower()
+        if 200 <= exchange.status < 300 and not kind.startswith(EVENT_STREAM):
+            await self._answered(call, exchange)  # a model's server that does not stream
+            return
+        bound = MODEL_EVENT_BYTES_MAX if _is_of_model(call.method) else streams.FRAME_BYTES_MAX
+        events = streams.ServedEvents(bound)
         async with aclosing(self._streamed(call, exchange)) as pieces:
             async for piece in pieces:
-                if not exchange.headers.get("content-type", "").startswith("text/event-stream"):
-                    whole += piece  # a model's server that does not stream
-                    continue
                 for served in events.add(piece):
                     if (found := _event(call.method, served)) is not None:
                         await call.write(found)
-        if whole:
-            await call.write(self._shown(call, whole))
 
     async def _upload(self, call: Call) -> None:
         first = await call.fields()

@@ -15,11 +15,14 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Scope
 
 from libs.common.errors import Unavailable
+from services.api_gateway.rpc.streams import check_size
 
 T = TypeVar("T")
 
 # Pieces that wait in each direction.
 PIECES_MAX: Final = 4
+# An answer that is kept whole.
+WHOLE_BYTES_MAX: Final = 128 << 20
 
 logger = logging.getLogger(__name__)
 
@@ -102,9 +105,16 @@ class Exchange:
         if not self.is_whole:
             raise Unavailable("the answer broke off: call again, and see the gateway's log")
 
-    async def whole(self) -> bytes:
-        """Return the whole body of the answer. Raises Unavailable if it breaks off."""
-        return b"".join([piece async for piece in self.pieces()])
+    async def whole(self, most: int = WHOLE_BYTES_MAX) -> bytes:
+        """Return the whole body of the answer.
+
+        Raises Unavailable if it breaks off, Oversized if it has more than `most` bytes.
+        """
+        body = bytearray()
+        async for piece in self.pieces():
+            check_size(len(body) + len(piece), most)
+            body += piece
+        return bytes(body)
 
     def leave(self) -> None:
         """Tell the app that the client has gone, and wait for its answer no longer."""

@@ -8,21 +8,47 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from libs.common.errors import Unavailable
 from services.api_gateway.intents.fields import UNREADABLE
 
 DONE: Final = b"[DONE]"
 WATCHED: Final = ("job", "node", "ready")
+# Fields of server-sent events that are read.
+READ: Final = (b"event", b"id", b"data")
+# A line or an event is at most this long: more than the gateway itself sends in one.
+FRAME_BYTES_MAX: Final = 16 << 20
+
+
+class Oversized(Unavailable):
+    """An answer, or one frame of it, is larger than may be kept."""
+
+
+def check_size(size: int, most: int) -> None:
+    """Raise Oversized if a part of an answer has more than `most` bytes."""
+    if size > most:
+        raise Oversized(
+            f"the answer, or one event of it, has more than {most} bytes: ask for less, or for an "
+            "answer of a model use CallModel, which passes bytes on as they come"
+        )
 
 
 class Lines:
     """Cuts bytes into lines. The last line without an end waits for its rest."""
 
-    def __init__(self) -> None:
-        self._rest = b""
+    def __init__(self, most: int = FRAME_BYTES_MAX) -> None:
+        self.most = most
+        self._rest = bytearray()
 
     def add(self, piece: bytes) -> list[bytes]:
-        """Return the lines that are whole now."""
-        *whole, self._rest = (self._rest + piece).split(b"\n")
+        """Return the lines that are whole now. Raises Oversized for a line above the bound."""
+        first, *others = piece.split(b"\n")
+        check_size(len(self._rest) + len(first), self.most)
+        self._rest += first
+        if not others:
+            return []
+        whole = [bytes(self._rest), *others[:-1]]
+        check_size(max(len(line) for line in others), self.most)
+        self._rest = bytearray(others[-1])
         return [line.rstrip(b"\r") for line in whole]
 
 
@@ -37,12 +63,13 @@ class Served(NamedTuple):
 class ServedEvents:
     """Cuts bytes into server-sent events. Comments, which keep a connection open, are left out."""
 
-    def __init__(self) -> None:
-        self._lines = Lines()
-        self._fields: dict[bytes, bytes] = {}
+    def __init__(self, most: int = FRAME_BYTES_MAX) -> None:
+        self.most = most
+        self._lines = Lines(most)
+        self._fields: dict[bytes, bytearray] = {}
 
     def add(self, piece: bytes) -> Iterator[Served]:
-        """Return the events that are whole now."""
+        """Return the events that are whole now. Raises Oversized for one above the bound."""
         for line in self._lines.add(piece):
             if line:
                 self._note(line)
@@ -51,17 +78,19 @@ class ServedEvents:
                 yield Served(
                     found.get(b"event", b"").decode(errors="replace"),
                     found.get(b"id", b"").decode(errors="replace"),
-                    found.get(b"data", b""),
+                    bytes(found.get(b"data", b"")),
                 )
 
     def _note(self, line: bytes) -> None:
         name, _, value = line.partition(b":")
-        if not name:
+        if name not in READ:
             return
         value = value.removeprefix(b" ")
         if name == b"data" and name in self._fields:
-            value = self._fields[name] + b"\n" + value
-        self._fields[name] = value
+            self._fields[name] += b"\n" + value
+        else:
+            self._fields[name] = bytearray(value)
+        check_size(sum(map(len, self._fields.values())), self.most)
 
 
 def parsed(data: bytes) -> dict[str, Any] | None:
