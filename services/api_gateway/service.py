@@ -13,6 +13,7 @@ from functools import partial
 from typing import Final
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from libs.common import subjects
 from libs.common.errors import Unavailable
@@ -70,7 +71,9 @@ async def serve(gateway: Gateway, host: str, port: int, stop: asyncio.Event) -> 
     settings = gateway.settings
     raise_limit()
     shared = places_by_files()
-    servers = [server_for(gateway, host, port, places=shared)]
+    # All listeners share one app, and so the shares of tenants that it holds.
+    app = create_app(gateway)
+    servers = [server_for(gateway, host, port, places=shared, app=app)]
     certificates = Certificates(settings) if settings.gateway_tls_host else None
     if certificates is not None:
         servers.append(
@@ -80,6 +83,7 @@ async def serve(gateway: Gateway, host: str, port: int, stop: asyncio.Event) -> 
                 settings.gateway_tls_port,
                 places=shared,
                 tls=certificates.listener(),
+                app=app,
             )
         )
     elif settings.gateway_cert_file and not settings.gateway_grpc_host:
@@ -90,14 +94,14 @@ async def serve(gateway: Gateway, host: str, port: int, stop: asyncio.Event) -> 
     fresh = {} if certificates is None else {"certificates": certificates.keep_fresh()}
     try:
         await serve_together(
-            gateway=gateway.run(), http=_answer_until(stop, gateway, servers), **fresh
+            gateway=gateway.run(), http=_answer_until(stop, gateway, servers, app), **fresh
         )
     finally:
         stop.set()
 
 
 async def _answer_until(
-    stop: asyncio.Event, gateway: Gateway, servers: Sequence[uvicorn.Server]
+    stop: asyncio.Event, gateway: Gateway, servers: Sequence[uvicorn.Server], app: ASGIApp
 ) -> None:
     """Answer HTTP and gRPC until `stop` is set or a server ends.
 
@@ -106,7 +110,7 @@ async def _answer_until(
     stopping, ending = asyncio.create_task(until(stop), name="stop"), asyncio.Event()
     listening = [asyncio.create_task(_listen(server), name="http") for server in servers]
     if gateway.settings.gateway_grpc_host:
-        listening.append(asyncio.create_task(_answer_grpc(gateway, ending), name="grpc"))
+        listening.append(asyncio.create_task(_answer_grpc(gateway, app, ending), name="grpc"))
     try:
         await asyncio.wait((stopping, *listening), return_when=asyncio.FIRST_COMPLETED)
         gateway.queues.stop()
@@ -125,7 +129,7 @@ async def _answer_until(
             task.result()
 
 
-async def _answer_grpc(gateway: Gateway, stop: asyncio.Event) -> None:
+async def _answer_grpc(gateway: Gateway, app: ASGIApp, stop: asyncio.Event) -> None:
     """Answer gRPC until `stop` is set. While the port is taken, try again: HTTP goes on.
 
     Raises Refused if the certificate cannot be used.
@@ -134,7 +138,7 @@ async def _answer_grpc(gateway: Gateway, stop: asyncio.Event) -> None:
     from services.api_gateway.rpc.server import RpcServer
 
     settings = gateway.settings
-    server = RpcServer(gateway, create_app(gateway))
+    server = RpcServer(gateway, app)
     said = ""
     try:
         while not stop.is_set():
@@ -177,10 +181,11 @@ def server_for(
     port: int,
     tls: ssl.SSLContext | None = None,
     places: Places | None = None,
+    app: ASGIApp | None = None,
 ) -> uvicorn.Server:
     """Return an HTTP server, with `tls` one that speaks only TLS.
 
-    `places` are those for connections, which all servers of a gateway share.
+    All servers of a gateway share `places`, those for connections, and `app`.
 
     `libs.common.process.service.run` handles signals, not the server.
     """
@@ -192,7 +197,7 @@ def server_for(
         places=places or places_by_files(),
     )
     config = uvicorn.Config(
-        create_app(gateway),
+        app or create_app(gateway),
         host=host,
         port=port,
         loop="none",

@@ -9,13 +9,15 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from libs.client.rpc.client import KEEPALIVE
 from libs.common.errors import Refused, Unavailable
 from libs.embedded import certificates
 from libs.embedded.servers import free_ports
 from services.api_gateway import service
+from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.app import create_app
 from services.api_gateway.rpc import introspection
-from services.api_gateway.rpc.server import RpcServer
+from services.api_gateway.rpc.server import PING_LEAST_MS, RpcServer
 from tests.integration.gateway_world import gateway_world
 from tests.integration.rpc_world import Client, reflected, rpc_world
 
@@ -177,6 +179,10 @@ async def test_the_service_answers_grpc_if_a_host_is_set(
         stop, gateway = asyncio.Event(), world.gateway
         world.running.cancel()
         await asyncio.wait([world.running])
+        apps: list[Gateway] = []
+        monkeypatch.setattr(
+            service, "create_app", lambda given: apps.append(given) or create_app(given)
+        )
         running = asyncio.create_task(service.serve(gateway, "127.0.0.1", http, stop))
         await asyncio.sleep(0.3)
         assert not running.done()
@@ -192,3 +198,10 @@ async def test_the_service_answers_grpc_if_a_host_is_set(
                     pass
             assert away.value.code() in AWAY
         await asyncio.wait_for(running, 15)
+        assert len(apps) == 1, "all listeners share the places of a tenant"
+
+
+def test_the_client_pings_no_more_often_than_the_server_permits() -> None:
+    asked = dict(KEEPALIVE)
+    assert asked["grpc.keepalive_time_ms"] > PING_LEAST_MS
+    assert "grpc.keepalive_permit_without_calls" not in asked

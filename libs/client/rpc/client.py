@@ -42,6 +42,12 @@ from libs.rpc.messages import class_of
 PIECE_BYTES: Final = 1 << 20
 # Answers of this size are accepted: gRPC's own default is 4 MiB.
 ANSWER_BYTES_MAX: Final = 64 << 20
+# A connection whose other end is gone is noticed during a call. The gateway permits such pings.
+KEEPALIVE: Final = (
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.max_pings_without_data", 0),
+)
 OWN_HOSTS: Final = ("localhost", "127.0.0.1", "::1")
 
 
@@ -77,7 +83,7 @@ class ClusterClient:
         self.retry_s = retry_s
         own = bool(environ.get("MUSTER_API_KEY")) or _is_of(found, target)
         self._key, self._user = (found.key, found.user) if own else ("", "")
-        options = (("grpc.max_receive_message_length", ANSWER_BYTES_MAX),)
+        options = (("grpc.max_receive_message_length", ANSWER_BYTES_MAX), *KEEPALIVE)
         if tls or ca_file is not None:
             trusted = None if ca_file is None else Path(ca_file).read_bytes()
             credentials = grpc.ssl_channel_credentials(trusted)
