@@ -67,7 +67,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     listen: str = ""
     local: bool = False
     log_bytes: int = LOG_BYTES_MAX
-    # Of the first gateway, chosen at each start; 0: no gRPC.
+    # The first gateway's port for gRPC, chosen at each start; 0: no gRPC.
     grpc_port: int = 0
 
     @property

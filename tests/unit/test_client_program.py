@@ -64,6 +64,10 @@ def test_what_is_no_input_is_refused(tmp_path: Path, program: Path) -> None:
         with pytest.raises(InvalidRequest) as error:
             program_of(path, value)
         assert error.value.field == "input_data"
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / program.name).write_text("")
+    with pytest.raises(InvalidRequest, match=r"name of the program, predict\.py"):
+        program_of(program, tmp_path / "data" / program.name)
     with pytest.raises(InvalidRequest, match="no form in JSON"):
         program_of(program, float("nan"))
 

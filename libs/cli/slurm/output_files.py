@@ -24,7 +24,7 @@ VARIABLES: Final = {
 }
 # Letters that differ between the nodes of a job.
 BY_NODE: Final = ("N", "n", "t")
-# Of a job that is no array: %A is the job, as in Slurm.
+# For a job that is no array: %A is the job, as in Slurm.
 DEFAULTS: Final = {
     "A": "${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}",
     "a": "${SLURM_ARRAY_TASK_ID:-4294967294}",

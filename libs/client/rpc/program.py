@@ -59,6 +59,11 @@ def program_of(
             )
     elif path.is_file():
         name = path.name
+        if name in given:
+            raise InvalidRequest(
+                f"input_data: the input would have the name of the program, {name}: rename it",
+                field="input_data",
+            )
         files[name] = path.read_bytes()
     elif path.is_absolute():
         name = str(path)  # on the nodes

@@ -74,7 +74,7 @@ class File(NamedTuple):
 
 
 class Described(NamedTuple):
-    """What a message is made of. `is_request`: of a route's path, query and body."""
+    """The parts of a message. `is_request`: of a route's path, query and body."""
 
     text: str
     properties: dict[str, Schema]

@@ -23,7 +23,7 @@ REFLECTIONS: Final = (
 STRANGERS_MAX: Final = 256
 # A reflection client asks its questions one after the other.
 SILENCE_S: Final = 10.0
-# Interval at which a watched health is looked at.
+# Interval at which a watched health is read again.
 LOOK_S: Final = 1.0
 
 Handler = Callable[[Any, Any], Awaitable[None]]

@@ -71,7 +71,7 @@ def socket_of(setting: str) -> str:
 
 
 class Abilities(msgspec.Struct, frozen=True):
-    """What an engine can do.
+    """Abilities of an engine.
 
     `cdi_folders`: where it reads CDI files; empty if it takes no devices by CDI. `rootless`: it
     runs as an ordinary user, which is root inside its containers.
