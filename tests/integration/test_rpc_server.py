@@ -16,7 +16,7 @@ from libs.embedded.servers import free_ports
 from services.api_gateway import service
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.app import create_app
-from services.api_gateway.rpc import introspection
+from services.api_gateway.rpc import introspection, server
 from services.api_gateway.rpc.server import PING_LEAST_MS, RpcServer
 from tests.integration.gateway_world import gateway_world
 from tests.integration.rpc_world import Client, reflected, rpc_world
@@ -199,6 +199,21 @@ async def test_the_service_answers_grpc_if_a_host_is_set(
             assert away.value.code() in AWAY
         await asyncio.wait_for(running, 15)
         assert len(apps) == 1, "all listeners share the places of a tenant"
+
+
+async def test_a_silent_stream_with_pings_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library's own bound is one ping in five minutes, and it ends a stream after three."""
+    monkeypatch.setattr(server, "PING_LEAST_MS", 20)
+    options = tuple((dict(KEEPALIVE) | {"grpc.keepalive_time_ms": 1_000}).items())
+    async with rpc_world(tmp_path) as rpc:
+        address = f"127.0.0.1:{rpc.server.port}"
+        async with grpc.aio.insecure_channel(address, options=options) as channel:
+            stream = asyncio.create_task(Client(channel).all("Events/Watch"))
+            await asyncio.wait([stream], timeout=4.5)
+            assert not stream.done(), stream.exception()
+            stream.cancel()
 
 
 def test_the_client_pings_no_more_often_than_the_server_permits() -> None:

@@ -91,7 +91,7 @@ def _options(handshake_ms: int) -> tuple[tuple[str, int], ...]:
         ("grpc.server_handshake_timeout_ms", handshake_ms),
         ("grpc.max_connection_idle_ms", IDLE_MS),
         ("grpc.keepalive_time_ms", PING_MS),
-        ("grpc.http2.min_recv_ping_interval_without_data_ms", PING_LEAST_MS),
+        ("grpc.http2.min_ping_interval_without_data_ms", PING_LEAST_MS),
         ("grpc.http2.lookahead_bytes", WINDOW_BYTES),
         ("grpc.http2.bdp_probe", 0),
     )
