@@ -101,6 +101,7 @@ def test_a_user_is_the_text_of_a_claim() -> None:
         {"email": "\u0430da"},
         {"email": "a" * 129},
         {"email": "ada@example.org", "email_verified": False},
+        {"email": "ada@example.org", "email_verified": "false"},
     ],
     ids=str,
 )

@@ -18,7 +18,7 @@ from nacl.secret import SecretBox
 
 PREFIX: Final = "mss_"
 COOKIE: Final = "muster_session"
-TOKEN_CHARS_MAX: Final = 1_024
+TOKEN_CHARS_MAX: Final = 3_072
 NONCE_BYTES: Final = SecretBox.NONCE_SIZE
 # Purposes of a record. One for another purpose is not accepted.
 SESSION: Final = "session"

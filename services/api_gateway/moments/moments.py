@@ -78,6 +78,7 @@ class Moments:
         self.collector = memory.Collector()
         self._freeing: set[asyncio.Task[None]] = set()
         self._oldest = 0
+        self._reading_oldest = asyncio.Lock()
         self._oldest_until_ns = 0
         self._first_place = Place(0, 0)
 
@@ -127,12 +128,13 @@ class Moments:
 
     async def oldest(self) -> int:
         """Return the first commit whose state can be read: that of the trimmer's snapshot."""
-        now_ns = self.clock.boot_ns()
-        if now_ns >= self._oldest_until_ns:
-            base = await self.store.get(BASE_OBJECT)
-            head = head_of(base) if base else None
-            self._oldest = max(1, head.seq) if head is not None else 1
-            self._oldest_until_ns = now_ns + OLDEST_FOR_NS
+        # One request reads the snapshot, which may be large; the others wait for it.
+        async with self._reading_oldest:
+            if self.clock.boot_ns() >= self._oldest_until_ns:
+                base = await self.store.get(BASE_OBJECT)
+                head = head_of(base) if base else None
+                self._oldest = max(1, head.seq) if head is not None else 1
+                self._oldest_until_ns = self.clock.boot_ns() + OLDEST_FOR_NS
         return self._oldest
 
     async def bounds(self) -> tuple[Place, Place]:

@@ -71,6 +71,10 @@ def groups_in(claims: Mapping[str, Any], path: str) -> list[str]:
     return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
 
 
+# Values of the claim `email_verified` that mean yes.
+VERIFIED: Final = (True, "true")
+
+
 def user_in(claims: Mapping[str, Any], claim: str) -> str:
     """Return the user's name. Raises Denied 403 if the claim names no user."""
     user = claims.get(claim)
@@ -80,7 +84,7 @@ def user_in(claims: Mapping[str, Any], claim: str) -> str:
             f"the claim {claim} of the identity token is {str(user)[:128]!r}, which is no user's "
             "name (letters, digits and @._-): ask an administrator to set MUSTER_OIDC_USER_CLAIM",
         )
-    # Some providers let users write any address until it is verified.
-    if claim == EMAIL and claims.get("email_verified") is False:
+    # Some providers let users write any address until it is verified, and some say so in a text.
+    if claim == EMAIL and claims.get("email_verified", True) not in VERIFIED:
         raise Denied(403, f"the address {user} is not verified: verify it at the identity provider")
     return user

@@ -31,7 +31,7 @@ COOKIE: Final = "muster_sign_on"
 COOKIE_PATH: Final = "/v1/session/oidc"
 CALLBACK: Final = "/v1/session/oidc/callback"
 SIGN_ON_S: Final = 600
-NEXT_MAX: Final = 1_024
+NEXT_MAX: Final = 512
 # A path of this gateway: not `//host` or `/\\host`, which browsers read as addresses of others.
 NEXT: Final = re.compile(r"/(?![/\\])[\x21-\x5b\x5d-\x7e]*", re.ASCII)
 
