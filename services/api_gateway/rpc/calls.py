@@ -263,13 +263,16 @@ class Calls:
         exchange = self._ask(call, asked(call.method, await call.fields()))
         try:
             await exchange.begun()
-        except BaseException:
+            kind = exchange.headers.get("content-type", "").lower()
+            if 200 <= exchange.status < 300 and not kind.startswith(EVENT_STREAM):
+                await self._answered(call, exchange)  # a model's server that does not stream
+            else:
+                await self._served(call, exchange)
+        finally:
             exchange.leave()
-            raise
-        kind = exchange.headers.get("content-type", "").lower()
-        if 200 <= exchange.status < 300 and not kind.startswith(EVENT_STREAM):
-            await self._answered(call, exchange)  # a model's server that does not stream
-            return
+
+    async def _served(self, call: Call, exchange: Exchange) -> None:
+        """Send each server-sent event of an answer as a message."""
         bound = MODEL_EVENT_BYTES_MAX if _is_of_model(call.method) else streams.FRAME_BYTES_MAX
         events = streams.ServedEvents(bound)
         async with aclosing(self._streamed(call, exchange)) as pieces:
