@@ -17,6 +17,8 @@ import { operates } from '../view/rights.js';
 const PAGE = 200;
 const WINDOWS = [1000, 8000, 20_000];
 const KEPT_MAX = 5000;
+/** Answers of 1,000 rows that one step reads at most. */
+const PAGES_MAX = 20;
 
 export default function AuditPage() {
   const { query } = place.value;
@@ -35,12 +37,29 @@ export default function AuditPage() {
   </div>`;
 }
 
+/**
+ * All rows of the commits after `after` and up to `upto`, oldest first: as many answers as it takes.
+ * @param {string} path @param {string} name @param {Record<string, any>} query @param {number} upto 0: the end
+ * @returns {Promise<{rows: any[], seq: number}>}
+ */
+async function rowsUpTo(path, name, query, upto = 0) {
+  let page = await get(path, { ...query, limit: 1000 });
+  const rows = [...page[name]];
+  const end = upto || page.seq;
+  for (let pages = 1; pages < PAGES_MAX && page.next !== null && page.next < end && page.more !== false; pages += 1) {
+    page = await get(path, { ...query, last: undefined, after: page.next, limit: 1000 });
+    rows.push(...page[name]);
+  }
+  return { rows, seq: Math.max(end, page.next ?? 0) };
+}
+
 /** Rows from the newest back, in windows of the log. @param {string} path @param {string} name @param {Record<string, any>} filter */
 function useBackwards(path, name, filter) {
   const [state, setState] = useState(/** @type {{rows: any[], from: number|null, error: Error|null, loading: boolean}} */ ({ rows: [], from: null, error: null, loading: true }));
   const held = useRef(state);
   const at = moment.value;
   const key = JSON.stringify([path, filter, at]);
+  const shown = useRef(key);
   const show = (/** @type {any} */ changes) => {
     held.current = { ...held.current, ...changes };
     setState(held.current);
@@ -49,23 +68,26 @@ function useBackwards(path, name, filter) {
     const { from } = held.current;
     if (held.current.loading || from === null || from <= 1) return;
     show({ loading: true });
+    const asked = shown.current;
     try {
       let rows = /** @type {any[]} */ ([]);
       let start = from;
       for (const size of WINDOWS) {
         const after = Math.max(0, start - size - 1);
-        const page = await get(path, { ...filter, after, limit: 1000 });
-        const found = page[name].filter((/** @type {any} */ row) => row.seq < start);
+        const page = await rowsUpTo(path, name, { ...filter, after }, start - 1);
+        if (asked !== shown.current) return;
+        const found = page.rows.filter((/** @type {any} */ row) => row.seq < start);
         start = after + 1;
         rows = [...found.reverse(), ...rows];
         if (rows.length || after === 0) break;
       }
       show({ rows: [...held.current.rows, ...rows].slice(0, KEPT_MAX), from: start, loading: false });
     } catch (error) {
-      show({ error, loading: false });
+      if (asked === shown.current) show({ error, loading: false });
     }
   };
   useEffect(() => {
+    shown.current = key;
     let gone = false;
     let leave = () => {};
     const first = async () => {
@@ -73,9 +95,9 @@ function useBackwards(path, name, filter) {
       setState(held.current);
       try {
         const begin = at ? { after: Math.max(0, at - 500) } : { last: PAGE };
-        const page = await get(path, { ...filter, ...begin, limit: 1000 });
+        const page = await rowsUpTo(path, name, { ...filter, ...begin }, at);
         if (gone) return;
-        const rows = page[name].filter((/** @type {any} */ row) => !at || row.seq <= at).reverse();
+        const rows = page.rows.filter((/** @type {any} */ row) => !at || row.seq <= at).reverse();
         const oldest = rows.at(-1)?.seq ?? (at ? at - 500 : page.seq);
         show({ rows, from: Math.max(1, oldest), loading: false });
         if (at || path !== '/v1/events') return;

@@ -7,6 +7,7 @@ import { changeQuery, href, moment, place } from '../data/router.js';
 import { lastSeq } from '../data/stream.js';
 import { html } from '../html.js';
 import { ago, clock, count, millis } from '../view/format.js';
+import { tell } from './dialog.js';
 import { Icon } from './icons.js';
 
 const SETTLED_MS = 180;
@@ -20,6 +21,8 @@ export function Moments() {
   const [step, setStep] = useState(STEPS);
   const [shownAt, setShownAt] = useState(/** @type {number|null} */ (null));
   const waiting = useRef(/** @type {any} */ (undefined));
+  /** Counts choices, so that a late answer does not override a newer one. */
+  const chosen = useRef(0);
   const at = moment.value;
 
   useEffect(() => {
@@ -51,12 +54,19 @@ export function Moments() {
     clearTimeout(waiting.current);
     waiting.current = setTimeout(async () => {
       if (value >= STEPS) {
+        chosen.current += 1;
         changeQuery({ at: undefined });
         get('/v1/moments').then(setBounds, () => {});
         return;
       }
-      const found = await get('/v1/moments', { at: new Date(timeAt(value, first, last)).toISOString() });
-      changeQuery({ at: found.moment?.seq });
+      chosen.current += 1;
+      const choice = chosen.current;
+      try {
+        const found = await get('/v1/moments', { at: new Date(timeAt(value, first, last)).toISOString() });
+        if (choice === chosen.current) changeQuery({ at: found.moment?.seq });
+      } catch (error) {
+        if (choice === chosen.current) tell(/** @type {Error} */ (error).message);
+      }
     }, SETTLED_MS);
   };
   return html`<footer class="moments" aria-label="Moment">
