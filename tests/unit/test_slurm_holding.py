@@ -14,17 +14,21 @@ from libs.common.errors import Refused
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_runs_what_gives_back_and_a_second_one_does_not_stop_it(number: int) -> None:
-    before = signal.getsignal(number)
+    # Tests that run under nohup inherit an ignored SIGHUP.
+    before = signal.signal(number, signal.SIG_DFL)
     released = False
-    with pytest.raises(SystemExit) as caught, ended_by_signals():
-        try:
-            os.kill(os.getpid(), number)
-            signal.pause()
-        finally:
-            os.kill(os.getpid(), number)
-            released = True
-    assert released and caught.value.code == 128 + number
-    assert signal.getsignal(number) is before
+    try:
+        with pytest.raises(SystemExit) as caught, ended_by_signals():
+            try:
+                os.kill(os.getpid(), number)
+                signal.pause()
+            finally:
+                os.kill(os.getpid(), number)
+                released = True
+        assert released and caught.value.code == 128 + number
+        assert signal.getsignal(number) is signal.SIG_DFL
+    finally:
+        signal.signal(number, before)
 
 
 def test_a_signal_that_is_ignored_stays_so() -> None:
