@@ -283,7 +283,7 @@ async def measure(cluster: Cluster) -> None:
         await greedy(cluster, session, job)
         changes = Changes(session, job)
         alone = await cpu_of_changes(cluster, changes, FAST_PER_S)
-        async with subscribers(cluster, SUBSCRIBERS, {"user": "nobody"}):
+        async with subscribers(cluster, SUBSCRIBERS, {"user": "no-such-user"}):
             filtered = await cpu_of_changes(cluster, changes, FAST_PER_S)
         pid = cluster.processes["gateway"].pid
         say("change_cpu_alone", alone, "ms", 1, subscribers=0)

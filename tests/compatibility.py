@@ -1,4 +1,4 @@
-"""What a new description of the API breaks for clients of an earlier one.
+"""The changes in a description of the API that break clients of an earlier one.
 
 Each fault is one line that names the route, the type or the message. An empty list: a client of the
 earlier release works with the new one. A new field, route, method or value is no fault.
@@ -87,7 +87,7 @@ def _fields(where: str, old: Schema, new: Schema, is_asked: bool) -> Iterator[st
 
 
 def _accepts(where: str, old: Schema, new: Schema) -> Iterator[str]:
-    """What was accepted and is not any more."""
+    """Return the inputs that were accepted and are refused now."""
     if not kinds(old) <= kinds(new):
         yield f"{where} has another type"
     gone = [word for word in old.get("enum", ()) if "enum" in new and word not in new["enum"]]

@@ -49,7 +49,7 @@ STAY: Final[dict[str, str]] = {
         requests.MAX_GRACE_S
         allocation_intents.EXPIRES_S
         access.sessions.LINK_S once_nats.KEPT_S sign_on.SIGN_ON_S identity_token.LEEWAY_S
-        http.sign_on.INTERVAL_S http.sign_on.INTERVAL_MAX_S""",
+        http.sign_on.INTERVAL_S http.sign_on.INTERVAL_MAX_S verbs.login.SLOWER_S""",
     (
         "a part of the lease's protocol: both ends count on it, and margins of MUSTER_LEASE_MS "
         "are made of it"

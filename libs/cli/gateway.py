@@ -21,6 +21,8 @@ from libs.client.retries import Retries
 from libs.client.timing import ANSWER_S
 
 REPEAT_S: Final = 2.0
+# The beginning of a token of single sign-on.
+SESSION: Final = "mss_"
 
 Query = Mapping[str, object]
 Json = dict[str, Any]
@@ -193,6 +195,11 @@ def _declined(profile: Profile, error: ApiError) -> Declined:
         text = (
             f"{text} (no key is set: run muster login URL, set MUSTER_API_KEY, or start a cluster "
             "here with: muster up)"
+        )
+    elif status == 401 and profile.key.startswith(SESSION):
+        text = (
+            f"your session at {profile.url} has ended: sign in again with muster login "
+            f"{profile.url} --sso"
         )
     elif status == 401:
         text = (

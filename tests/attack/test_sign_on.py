@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from services.api_gateway.access.sessions import POLLS_MAX
+from services.api_gateway.sign_on.sign_on import COOKIE
 from tests.integration.sign_on_world import ADA, Lab, lab, state_in
 
 
@@ -80,6 +82,27 @@ async def test_an_answer_for_another_browser_is_not_accepted(at: Lab) -> None:
     answer = await at.finish(back, other)
     assert answer.status == 401 and answer.body["detail"].startswith("state:")
     assert (await at.finish(back, record)).status == 303
+
+
+async def test_a_second_cookie_of_a_sign_on_makes_both_worthless(at: Lab) -> None:
+    """A page of a neighbouring domain can plant a cookie beside the gateway's own."""
+    address, record = await at.begin()
+    back = await at.back(address)
+    assert (await at.finish(back, f"{record}; {COOKIE}={record}")).status == 401
+    assert (await at.finish(back, record)).status == 303
+
+
+async def test_a_device_code_is_asked_about_only_so_often(at: Lab) -> None:
+    """Without a bound a stranger could flood the provider through the gateway."""
+    begun = [(await at.browser.ask("POST", "/v1/session/device")).body for _ in range(2)]
+    body = {"device": begun[0]["device"]}
+    told = [
+        (await at.browser.ask("POST", "/v1/session/device/token", json=body)).status
+        for _ in range(POLLS_MAX + 2)
+    ]
+    assert set(told[:2]) == {202} and told[-1] == 429
+    other = {"device": begun[1]["device"]}
+    assert (await at.browser.ask("POST", "/v1/session/device/token", json=other)).status == 202
 
 
 async def test_a_sign_on_and_its_code_work_once(at: Lab) -> None:

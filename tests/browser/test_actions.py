@@ -1,5 +1,5 @@
-"""What a newcomer does with the dashboard alone, against a real cluster: submit, watch, find why a
-job waits, free a GPU, drain a node, serve a model and chat with it.
+"""A newcomer's first steps with the dashboard alone, against a real cluster: submit, watch, find
+why a job waits, free a GPU, drain a node, serve a model and chat with it.
 """
 
 import re

@@ -17,7 +17,7 @@ STALE_S = 5.0
 
 
 def refused(text: str) -> bool:
-    """What a browser says while nothing listens."""
+    """The browser's message while nothing listens."""
     return "ERR_" in text or "WebSocket" in text or "503" in text
 
 
@@ -135,9 +135,9 @@ async def test_a_page_that_was_opened_while_the_server_was_away_shows_its_data_b
             page.check()
 
 
-async def test_a_server_that_answers_nothing_is_seen_within_five_seconds(
-    tmp_path: Path, browser: Any, address: Address
-) -> None:
+@asynccontextmanager
+async def live_page(tmp_path: Path, browser: Any, address: Address) -> AsyncIterator[Any]:
+    """A signed-in page of a gateway behind `address`, which gets its changes."""
     async with session_world(tmp_path) as world:
         address.to = port_of(world.url)
         await world.writers.begin_term()
@@ -145,33 +145,34 @@ async def test_a_server_that_answers_nothing_is_seen_within_five_seconds(
         async with tab(browser, url, allowed=refused) as page:
             await page.sign_in(KEY)
             await page.page.get_by_text("Live").wait_for()
-            address.is_silent = True
-            await page.page.get_by_text("Stale since").wait_for(timeout=(STALE_S + 1) * 1_000)
-            address.is_silent = False
-            address.cut()
-            await page.page.get_by_text("Live").wait_for()
+            yield page
             page.check()
+
+
+async def test_a_server_that_answers_nothing_is_seen_within_five_seconds(
+    tmp_path: Path, browser: Any, address: Address
+) -> None:
+    async with live_page(tmp_path, browser, address) as page:
+        address.is_silent = True
+        await page.page.get_by_text("Stale since").wait_for(timeout=(STALE_S + 1) * 1_000)
+        address.is_silent = False
+        address.cut()
+        await page.page.get_by_text("Live").wait_for()
 
 
 async def test_a_page_offers_the_version_that_came_with_an_upgrade(
     tmp_path: Path, browser: Any, address: Address
 ) -> None:
-    async with session_world(tmp_path) as world:
-        address.to = port_of(world.url)
-        await world.writers.begin_term()
-        url = f"http://127.0.0.1:{address.port}"
-        async with tab(browser, url, allowed=refused) as page:
-            await page.sign_in(KEY)
-            await page.page.get_by_text("Live").wait_for()
-            newer = page.page.get_by_role("button", name="Load the new version")
-            await page.page.wait_for_timeout(300)
-            assert await newer.count() == 0
-            await page.page.route(
-                f"{url}/", lambda route: route.fulfill(headers={"etag": '"later"'}, body="")
-            )
-            address.cut()
-            await newer.wait_for()
-            page.check()
+    async with live_page(tmp_path, browser, address) as page:
+        newer = page.page.get_by_role("button", name="Load the new version")
+        await page.page.wait_for_timeout(300)
+        assert await newer.count() == 0
+        await page.page.route(
+            f"http://127.0.0.1:{address.port}/",
+            lambda route: route.fulfill(headers={"etag": '"later"'}, body=""),
+        )
+        address.cut()
+        await newer.wait_for()
 
 
 async def test_a_page_reads_again_where_websockets_are_refused(

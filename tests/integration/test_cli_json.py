@@ -164,7 +164,7 @@ class Document:
         return rows
 
     def faults(self, value: Any, shape: Shape) -> list[str]:
-        """What in the value is not of this shape."""
+        """Return the parts of the value that do not have this shape."""
         found: list[str] = []
         for name, own in shape.more.items():
             part = value.pop(name, None)

@@ -48,7 +48,7 @@ async def test_every_method_is_listed_by_reflection_and_can_be_called(rpc: RpcWo
 
 
 async def outcome(rpc: RpcWorld, name: str, kind: Kind) -> tuple[str, ...]:
-    """What a call with the fields of a path gives: answers, or a status that is not a bug's."""
+    """Return the answers of a call with the fields of a path, or a status that shows no bug."""
     known = [field.name for field in method_of(name).input_type.fields]
     fields = {key: value for key, value in NAMES.items() if key in known[:1]}
     asks = iter([]) if kind.streams_requests else None

@@ -22,7 +22,7 @@ WITHIN_S: Final = 60.0
 
 
 class Page:
-    """What a page of the job shows; it connects again when the gateway goes away."""
+    """A page that follows a job, and connects again when the gateway goes away."""
 
     def __init__(self, cluster: Chaos, job_id: str) -> None:
         self.cluster = cluster

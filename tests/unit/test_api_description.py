@@ -56,7 +56,7 @@ def without_json_names(message: DescriptorProto) -> None:
 
 
 def compiled(folder: Path, out: Path) -> FileDescriptorSet:
-    """What protoc makes of the proto files."""
+    """Return the descriptors that protoc makes of the proto files."""
     names = [f"muster/v1/{service.lower()}.proto" for service in SERVICES]
     command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{folder}"]
     subprocess.run([*command, f"--descriptor_set_out={out}", *names], check=True)

@@ -12,7 +12,7 @@ from services.api_gateway.dashboard.files import ASK_AGAIN, FOR_EVER, STATIC, Fi
 from services.api_gateway.dashboard.routes import PAGES
 
 VENDOR = STATIC / "vendor"
-# What the tests in a browser use: axe-core, 4.14.1, MPL-2.0.
+# Used by the tests in a browser: axe-core, 4.14.1, MPL-2.0.
 TOOLS = Path(__file__).parents[1] / "browser" / "vendor"
 FILE_LINES_MAX = 400
 OTHER_ORIGIN = re.compile(r"(?:https?:)?//[\w-]+\.[\w.-]+", re.ASCII)

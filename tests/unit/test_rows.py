@@ -30,7 +30,7 @@ class Clock:
 
 @pytest.fixture
 def gateway() -> Any:
-    """What `Rows` reads of a gateway."""
+    """The parts of a gateway that `Rows` reads."""
     state = given([registered("a", 2), *waiting("mine"), placed("mine", member("a", 0))])
     changed: dict[str, int] = {}
     return SimpleNamespace(

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from libs.common.errors import Refused
 from services.api_gateway.access import sessions
 from services.api_gateway.access.sessions import (
     LINK,
@@ -46,6 +47,15 @@ def test_a_token_shows_nothing_of_its_content() -> None:
 )
 def test_other_text_is_no_session(token: str) -> None:
     assert opened(token, KEY, SESSION) is None
+
+
+def test_a_record_that_is_too_long_for_a_cookie_is_refused() -> None:
+    def record(size: int) -> Session:
+        return Session(SESSION, until_ns=7, more={"code": "c" * size})
+
+    assert opened(sealed(record(2_000), KEY, NONCE), KEY, SESSION) == record(2_000)
+    with pytest.raises(Refused, match=f"more than {sessions.TOKEN_CHARS_MAX}"):
+        sealed(record(sessions.TOKEN_CHARS_MAX), KEY, NONCE)
 
 
 @given(place=st.integers(4, 120), bit=st.integers(0, 6))

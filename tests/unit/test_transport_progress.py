@@ -1,4 +1,4 @@
-"""Who waits on a link's connection, and for what."""
+"""Waiting on a link's connection."""
 
 import time
 from collections.abc import Iterator

@@ -52,7 +52,7 @@ def changed(made: Waiting, seq: int, *jobs: str, nodes: tuple[str, ...] = ()) ->
 
 
 def taken(watcher: Watcher) -> tuple[list[JobId], list[NodeId]] | None:
-    """What the client gets; None if it was not woken."""
+    """Return the client's changes; None if it was not woken."""
     return watcher.take() if watcher.woken.is_set() else None
 
 

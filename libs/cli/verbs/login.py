@@ -7,11 +7,15 @@ from pathlib import Path
 
 import click
 
+from libs.cli.faults import Cut, Declined, Unreachable
 from libs.cli.gateway import ask
 from libs.client.profile import Profile, kept_of, profile_path
 from libs.common.errors import Refused
 
 KEY_CHARS_MAX = 4_096
+# The identity provider wants to be asked less often (RFC 8628, section 3.5).
+SLOWER_S = 5
+AWAY = (429, 502, 503, 504)
 
 
 @click.command(short_help="Log in to a cluster: read a key, check it, and save it.")
@@ -83,12 +87,18 @@ def _signed_on(profile: Profile) -> str:
     body = {"device": begun["device"]}
     while time.monotonic() < until:
         time.sleep(pause_s)
-        answer = ask(profile, "POST", "/v1/session/device/token", body=body)
+        try:
+            answer = ask(profile, "POST", "/v1/session/device/token", body=body)
+        except (Declined, Unreachable, Cut) as error:
+            if isinstance(error, Declined) and error.status not in AWAY:
+                raise
+            continue  # a gateway that restarts
         if answer["token"]:
             return str(answer["token"])
-        pause_s = max(pause_s, answer["interval_s"])
+        if answer["interval_s"]:
+            pause_s = max(pause_s + SLOWER_S, answer["interval_s"])
     raise Refused(
-        f"nobody entered the code {begun['user_code']} in time: run muster login {profile.url} "
+        f"the code {begun['user_code']} was not entered in time: run muster login {profile.url} "
         "--sso again"
     )
 

@@ -17,7 +17,7 @@ PAUSE_MAX_S: Final = 0.005
 # Passes of the event loop in which the work of a round gets done.
 PASSES: Final = 2
 
-# What turns are worth: a delivery, a message of a client, a slice of rows, jobs or old commits.
+# Costs of a turn: a delivery, a message of a client, a slice of rows, jobs or old commits.
 DELIVERY: Final = 1
 MESSAGE: Final = 3
 SLICE: Final = 12

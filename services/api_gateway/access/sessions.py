@@ -16,6 +16,8 @@ from msgspec.structs import replace
 from nacl.exceptions import CryptoError
 from nacl.secret import SecretBox
 
+from libs.common.errors import Refused
+
 PREFIX: Final = "mss_"
 COOKIE: Final = "muster_session"
 TOKEN_CHARS_MAX: Final = 3_072
@@ -28,6 +30,8 @@ LINK_S: Final = 60
 LINKS_MAX: Final = 120
 # Sign-ons at the identity provider that may begin at one address in a minute.
 SIGN_ONS_MAX: Final = 60
+# How often a command line may ask in a minute whether its user has entered the code.
+POLLS_MAX: Final = 20
 NAMES_MAX: Final = 10_000
 NS: Final = 1_000_000_000
 
@@ -79,9 +83,18 @@ _decoder: Final = msgspec.msgpack.Decoder(Session)
 
 
 def sealed(session: Session, key: bytes, nonce: bytes) -> str:
-    """Return the token of a session. `nonce`: NONCE_BYTES random bytes."""
+    """Return the token of a session. `nonce`: NONCE_BYTES random bytes.
+
+    Raises Refused if it would be longer than TOKEN_CHARS_MAX, because browsers drop long cookies.
+    """
     box = SecretBox(key).encrypt(msgspec.msgpack.encode(session), nonce)
-    return PREFIX + urlsafe_b64encode(bytes(box)).rstrip(b"=").decode()
+    token = PREFIX + urlsafe_b64encode(bytes(box)).rstrip(b"=").decode()
+    if len(token) > TOKEN_CHARS_MAX:
+        raise Refused(
+            f"the session has {len(token)} characters, more than {TOKEN_CHARS_MAX}: ask the "
+            "identity provider for shorter codes and names, or sign in with an API key"
+        )
+    return token
 
 
 def opened(token: str, key: bytes, purpose: str) -> Session | None:
@@ -106,15 +119,15 @@ def begun(source: Session, purpose: str, now_ns: int, for_s: int, once: str = ""
     return replace(source, purpose=purpose, until_ns=until_ns, limit_ns=limit_ns, once=once)
 
 
-def cookie_of(cookies: str) -> str:
-    """Return the session's token in a Cookie header; empty without one, or if there are several.
+def cookie_of(cookies: str, wanted: str = COOKIE) -> str:
+    """Return the value of a cookie in a Cookie header; empty without one, or if there are several.
 
     A page of a neighbouring domain can add a second one, so none of several is trusted.
     """
     found = [
         value
         for name, _, value in (part.strip().partition("=") for part in cookies.split(";"))
-        if name == COOKIE
+        if name == wanted
     ]
     return found[0] if len(found) == 1 else ""
 

@@ -1,8 +1,8 @@
 """The dashboard's files, read once at the start, with what browsers need to keep and to trust them.
 
 All files except the page itself are under a path with the digest of all files, so browsers may keep
-them for ever. The page names that path, and is asked for each time. Its content security policy
-allows scripts and styles of the own origin alone, and its import map by its hash. Tests:
+them for ever. Browsers request the page each time, and it names that path. Its content security
+policy allows scripts and styles of the own origin alone, and its import map by its hash. Tests:
 tests/unit/test_dashboard_files.py.
 """
 

@@ -307,7 +307,7 @@ class DeviceBegun(msgspec.Struct):
 
 
 class DeviceBody(msgspec.Struct):
-    """What the answer that began the sign-on held."""
+    """The device code of a sign-on, as the answer that began it gave it."""
 
     device: str
 

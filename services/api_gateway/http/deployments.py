@@ -139,7 +139,7 @@ async def list_deployments(request: Request) -> Response:
 async def show_deployment(request: Request, name: str) -> Response:
     """Show one model with its replicas, and its queue of requests in this gateway.
 
-    Of a model that another tenant shares, only what its requests need is shown.
+    For a model that another tenant shares, the answer has only what requests to it need.
     """
     moment, _ = await viewed(request, MomentQuery)
     principal = principal_of(request)

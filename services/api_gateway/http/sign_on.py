@@ -6,6 +6,7 @@ gateway asks the provider, because it has the client's secret. Tests:
 tests/integration/test_sign_on.py and tests/attack/test_sign_on.py.
 """
 
+import hashlib
 import secrets
 from collections.abc import Mapping
 from typing import Any, Final
@@ -15,7 +16,7 @@ from starlette.responses import Response
 
 from libs.common.errors import Unavailable
 from services.api_gateway.access.roles import Principal
-from services.api_gateway.access.sessions import NS, Session, set_cookie
+from services.api_gateway.access.sessions import NS, Session, cookie_of, set_cookie
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.answer_types import DeviceBegun, DeviceSignedOn
 from services.api_gateway.http.queries import (
@@ -142,7 +143,12 @@ async def finish_device(request: Request) -> Response:
     record = gateway.keys.opened(device, DEVICE) if isinstance(device, str) else None
     if record is None or gateway.clock.wall_ns() >= record.until_ns:
         raise Denied(401, "device: it is not valid or has expired: run `muster login` again")
-    why, tokens = await gateway.sign_on.provider.device_polled(record.more["code"])
+    code = record.more["code"]
+    digest = hashlib.sha256(code.encode()).hexdigest()
+    if not gateway.sign_on.polled.take(digest, gateway.clock.wall_ns()):
+        text = f"this sign-on was asked for too often: ask every {INTERVAL_S} s"
+        raise Problem(429, text, retry_after_s=60)
+    why, tokens = await gateway.sign_on.provider.device_polled(code)
     if why:
         interval_s = 2 * INTERVAL_S if why == "slow_down" else 0
         waiting = DeviceSignedOn("", None, expires_at=None, interval_s=interval_s)
@@ -182,7 +188,8 @@ def _signed_on(request: Request, claims: Mapping[str, Any]) -> tuple[Session, Pr
 
 def _record(request: Request, gateway: Gateway) -> Session:
     """Return the sign-on that this browser began. Raises Denied 401."""
-    record = gateway.keys.opened(request.cookies.get(COOKIE, ""), SIGN_ON)
+    cookies = "; ".join(request.headers.getlist("cookie"))
+    record = gateway.keys.opened(cookie_of(cookies, COOKIE), SIGN_ON)
     if record is None or gateway.clock.wall_ns() >= record.until_ns:
         raise Denied(
             401, "no sign-on is under way in this browser, or it took too long: begin again at /"

@@ -192,7 +192,10 @@ class Moments:
                 with self.collector.deferred():
                     return await self._folded(running, tenant)
         except Corrupt as error:
-            raise Unavailable(f"the state at commit {running.seq}: {error}") from error
+            raise Unavailable(
+                f"the state at commit {running.seq} cannot be folded: {error}: check the log with "
+                "muster audit verify, or ask for a later moment"
+            ) from error
         finally:
             del self._folds[(tenant, running.seq)]
 

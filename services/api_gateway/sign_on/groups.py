@@ -71,10 +71,6 @@ def groups_in(claims: Mapping[str, Any], path: str) -> list[str]:
     return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
 
 
-# Values of the claim `email_verified` that mean yes.
-VERIFIED: Final = (True, "true")
-
-
 def user_in(claims: Mapping[str, Any], claim: str) -> str:
     """Return the user's name. Raises Denied 403 if the claim names no user."""
     user = claims.get(claim)
@@ -85,6 +81,7 @@ def user_in(claims: Mapping[str, Any], claim: str) -> str:
             "name (letters, digits and @._-): ask an administrator to set MUSTER_OIDC_USER_CLAIM",
         )
     # Some providers let users write any address until it is verified, and some say so in a text.
-    if claim == EMAIL and claims.get("email_verified", True) not in VERIFIED:
+    is_verified = claims.get("email_verified", True)
+    if claim == EMAIL and is_verified is not True and is_verified != "true":
         raise Denied(403, f"the address {user} is not verified: verify it at the identity provider")
     return user

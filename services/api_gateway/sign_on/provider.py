@@ -25,8 +25,10 @@ from services.api_gateway.sign_on import identity_token
 from services.api_gateway.sign_on.identity_token import UnknownKey
 
 ANSWER_BYTES_MAX: Final = 1 << 20
-# Requests to the provider at one time; further ones are refused.
+# Requests to the provider at one time; further ones are refused. Command lines that ask for their
+# user's sign-on take half of them, so that browsers get theirs.
 ASKS_MAX: Final = 32
+POLLS_AT_ONCE: Final = ASKS_MAX // 2
 KEPT_NS: Final = 3_600_000_000_000
 KEYS_AGAIN_NS: Final = 10_000_000_000
 NS: Final = 1_000_000_000
@@ -98,7 +100,7 @@ class Provider:
         Raises Denied 401 if the user refused or the code has expired.
         """
         fields = {"grant_type": DEVICE_GRANT, "device_code": device_code}
-        status, answer = await self._post("token_endpoint", fields)
+        status, answer = await self._post("token_endpoint", fields, POLLS_AT_ONCE)
         if status == 200:
             return "", answer
         if answer.get("error") in ("authorization_pending", "slow_down"):
@@ -172,15 +174,17 @@ class Provider:
             self._described, self._described_ns = found, now_ns
         return self._described
 
-    async def _post(self, endpoint: str, fields: dict[str, str]) -> tuple[int, Json]:
-        """Send a form as this client, with its secret if it has one."""
+    async def _post(
+        self, endpoint: str, fields: dict[str, str], most: int = ASKS_MAX
+    ) -> tuple[int, Json]:
+        """Send a form as this client, with its secret if it has one. `most`: see `_ask`."""
         url, client_id = await self.endpoint(endpoint), self.settings.oidc_client_id
         secret = self._secret()
         if not secret:
-            return await self._ask("POST", url, {**fields, "client_id": client_id})
+            return await self._ask("POST", url, {**fields, "client_id": client_id}, most=most)
         pair = f"{quote(client_id, safe='')}:{quote(secret, safe='')}".encode()
         headers = {"authorization": f"Basic {base64.b64encode(pair).decode()}"}
-        return await self._ask("POST", url, fields, headers)
+        return await self._ask("POST", url, fields, headers, most)
 
     def _secret(self) -> str:
         path = self.settings.oidc_client_secret_file
@@ -198,9 +202,13 @@ class Provider:
         url: str,
         fields: dict[str, str] | None = None,
         headers: dict[str, str] | None = None,
+        most: int = ASKS_MAX,
     ) -> tuple[int, Json]:
-        """Return the status and the JSON object of an answer."""
-        if self._asks >= ASKS_MAX:
+        """Return the status and the JSON object of an answer.
+
+        Refused while `most` requests are under way.
+        """
+        if self._asks >= most:
             raise self._unavailable("too many sign-ons wait for it")
         self._asks += 1
         try:

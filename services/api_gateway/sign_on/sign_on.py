@@ -19,7 +19,14 @@ from libs.common.process.clock import Clock
 from libs.common.settings.settings import Settings
 from libs.common.state.cluster import Cluster
 from services.api_gateway.access.roles import Principal
-from services.api_gateway.access.sessions import LINKS_MAX, NS, SIGN_ONS_MAX, MinuteBudget, Session
+from services.api_gateway.access.sessions import (
+    LINKS_MAX,
+    NS,
+    POLLS_MAX,
+    SIGN_ONS_MAX,
+    MinuteBudget,
+    Session,
+)
 from services.api_gateway.intents.identity_intents import known_tenant
 from services.api_gateway.problems import Denied
 from services.api_gateway.sign_on.groups import Rule, admitting, groups_in, parse, user_in
@@ -105,6 +112,7 @@ class SignOn:
         self.provider = Provider(settings, clock)
         self.links = MinuteBudget(LINKS_MAX)
         self.begun = MinuteBudget(SIGN_ONS_MAX)
+        self.polled = MinuteBudget(POLLS_MAX)
 
 
 class Begun:

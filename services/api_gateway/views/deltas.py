@@ -47,7 +47,7 @@ class Piece(NamedTuple):
 
 
 class Stream:
-    """What one client follows.
+    """The things that one client follows.
 
     `after` is the commit after which it continues; 0: it begins with all that is there. With
     `only_changes` it begins with nothing. `nodes_as` is the kind of row of a node, and `node_ids`

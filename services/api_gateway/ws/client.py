@@ -90,7 +90,7 @@ class SocketClient:
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.is_closed = False
 
-    # What `Sockets` needs to know.
+    # Read by `Sockets`.
 
     def unread_ns(self) -> int:
         return self.outbox.waits_ns()

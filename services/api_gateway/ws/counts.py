@@ -32,7 +32,7 @@ COUNT_SLICE: Final = 100
 
 
 class NodeCount(NamedTuple):
-    """What one node adds to the counts of devices. `held` is in hundredths of a device."""
+    """The devices of one node, as counted. `held` is in hundredths of a device."""
 
     state: str
     gpus: int

@@ -1,5 +1,5 @@
 // @ts-check
-/** What devices read, asked of their nodes while a page shows it. Nodes keep the last readings only,
+/** Readings of devices, asked of their nodes while a page shows them. Nodes keep the last readings only,
  * so the lines begin with the page. */
 import { useEffect, useState } from 'preact/hooks';
 import { get, segment } from './api.js';

@@ -1,5 +1,5 @@
 // @ts-check
-/** Who is signed in. The session itself is a cookie that no script can read. */
+/** The signed-in user. The session itself is a cookie that no script can read. */
 import { signal } from '@preact/signals';
 import { get, listeners, send } from './api.js';
 import { go, place } from './router.js';
@@ -8,7 +8,7 @@ import { go, place } from './router.js';
 
 /** Null until the gateway has answered. @type {import('@preact/signals').Signal<{signed_in: boolean, principal: Who|null, oidc: boolean, expires_at: string|null}|null>} */
 export const session = signal(null);
-/** What went wrong at the last sign-in. */
+/** The error of the last sign-in. */
 export const failure = signal('');
 
 /** @returns {Who|null} */

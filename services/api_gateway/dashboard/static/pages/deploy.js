@@ -2,11 +2,12 @@
 /** Deploy a model: a command that serves HTTP, and how many replicas of it. */
 import { useState } from 'preact/hooks';
 import { change } from '../data/api.js';
-import { go, href, moment } from '../data/router.js';
+import { go, href } from '../data/router.js';
 import { html } from '../html.js';
-import { Choice, CommandLine, Field, Panel, Trouble } from '../parts/basics.js';
+import { Choice, Field, Panel } from '../parts/basics.js';
 import { tell } from '../parts/dialog.js';
 import { command, environment, fieldOf, given } from '../parts/form.js';
+import { Environment, FormEnd } from '../parts/form_end.js';
 import * as lines from '../view/command_lines.js';
 
 const FIELDS = ['name', 'command', 'gpus', 'fraction', 'replicas', 'scaling', 'image', 'env'];
@@ -74,15 +75,9 @@ export default function DeployPage() {
             </div>
             ${(help('replicas') || help('scaling')) && html`<span class="help bad-text" role="alert">${error?.message}</span>`}
           </div>
-          <${Field} label="Environment" wide=${true} error=${help('env')} help="One NAME=VALUE a line.">
-            <textarea class="mono" rows="2" spellcheck="false" value=${form.env} onInput=${(/** @type {any} */ event) => setForm({ ...form, env: event.target.value })}></textarea>
-          <//>
+          <${Environment} form=${form} setForm=${setForm} error=${help('env')} help="One NAME=VALUE a line. Use secrets for passwords: the log keeps these." />
         </div>
-        <div class="content ends">
-          ${error && !wrong && html`<${Trouble} error=${error} />`}
-          <${CommandLine} line=${lines.deploy(body)} />
-          <div class="buttons"><button type="submit" class="primary large" disabled=${sending || moment.value > 0}>${sending ? 'Deploying…' : 'Deploy model'}</button></div>
-        </div>
+        <${FormEnd} error=${wrong ? null : error} line=${lines.deploy(body)} sending=${sending} text="Deploy model" busy="Deploying…" />
       </form>
       <${Panel} title="Next steps">
         <ol class="steps"><li>The scheduler places the replicas.</li><li>Each replica gets requests when its health path answers.</li><li>A replica that dies is replaced.</li><li>Requests go to this gateway, at <code>/v1/chat/completions</code>; the model’s page has a chat.</li></ol>

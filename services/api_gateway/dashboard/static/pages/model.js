@@ -82,7 +82,7 @@ function Replicas({ model }) {
   return html`<${Table} label="Replicas" rows=${model.replicas} columns=${columns} keyOf=${(/** @type {any} */ each) => each.id} empty=${html`<${Empty} title="No replica runs">${model.wanted ? 'The scheduler starts them.' : 'The first request starts one.'}<//>`} />`;
 }
 
-/** Who waits for the model, and the shares of the last minute. @param {{queue: any}} props */
+/** The requests that wait for the model, and the shares of the last minute. @param {{queue: any}} props */
 function Waiting({ queue }) {
   if (!queue) return null;
   const whole = queue.shares.reduce((/** @type {number} */ sum, /** @type {any} */ each) => sum + each.percent, 0) || 100;

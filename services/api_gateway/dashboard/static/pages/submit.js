@@ -2,12 +2,13 @@
 /** Submit a job: the usual fields, a check whether it would start now, and the command that does the same. */
 import { useEffect, useState } from 'preact/hooks';
 import { change } from '../data/api.js';
-import { go, href, moment } from '../data/router.js';
+import { go, href } from '../data/router.js';
 import { useAnswer } from '../data/use_answer.js';
 import { html } from '../html.js';
-import { CommandLine, Field, Panel, Trouble } from '../parts/basics.js';
+import { Field, Panel } from '../parts/basics.js';
 import { tell } from '../parts/dialog.js';
 import { command, environment, fieldOf, given } from '../parts/form.js';
+import { Environment, FormEnd } from '../parts/form_end.js';
 import * as lines from '../view/command_lines.js';
 import { duration } from '../view/format.js';
 
@@ -79,15 +80,9 @@ export default function SubmitPage() {
           <${Field} label="Priority" error=${help('priority')} help="0 to 100; a higher one starts first.">${input('priority', { type: 'number', min: 0, max: 100, placeholder: '50' })}<//>
           <${Field} label="Time limit" error=${help('time_limit')} help="For example 90s, 1h30m.">${input('time_limit', { placeholder: 'none', autocomplete: 'off' })}<//>
           <${Field} label="Image" error=${help('image')} help="Empty: a process on the node.">${input('image', { autocomplete: 'off' })}<//>
-          <${Field} label="Environment" wide=${true} error=${help('env')} help="One NAME=VALUE a line. Use secrets for passwords: the log keeps these.">
-            <textarea class="mono" rows="2" spellcheck="false" value=${form.env} onInput=${(/** @type {any} */ event) => setForm({ ...form, env: event.target.value })}></textarea>
-          <//>
+          <${Environment} form=${form} setForm=${setForm} error=${help('env')} help="One NAME=VALUE a line. Use secrets for passwords: the log keeps these." />
         </div>
-        <div class="content ends">
-          ${error && !wrong && html`<${Trouble} error=${error} />`}
-          <${CommandLine} line=${lines.submit(body)} />
-          <div class="buttons"><button type="submit" class="primary large" disabled=${sending || moment.value > 0}>${sending ? 'Submitting…' : 'Submit job'}</button></div>
-        </div>
+        <${FormEnd} error=${wrong ? null : error} line=${lines.submit(body)} sending=${sending} text="Submit job" busy="Submitting…" />
       </form>
       <${Check} check=${check} wanted=${Boolean(body.command)} />
     </div>

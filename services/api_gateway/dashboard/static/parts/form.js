@@ -1,5 +1,5 @@
 // @ts-check
-/** What the forms for jobs and models share: their text fields, as the gateway's bodies. */
+/** The text fields of the forms for jobs and models, as the gateway's bodies. */
 import { words } from '../view/command_lines.js';
 
 /** The lines NAME=VALUE of a text as an object. @param {string} text */

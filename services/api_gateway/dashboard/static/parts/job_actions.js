@@ -1,5 +1,5 @@
 // @ts-check
-/** What a user may do with a job. */
+/** The actions of a user on a job. */
 import { change, segment } from '../data/api.js';
 import { who } from '../data/session.js';
 import { html } from '../html.js';

@@ -1,5 +1,5 @@
 // @ts-check
-/** What an operator may do with a node. */
+/** The actions of an operator on a node. */
 import { change, segment } from '../data/api.js';
 import { who } from '../data/session.js';
 import { html } from '../html.js';

@@ -13,7 +13,7 @@ export function condition(gpu, nodeState) {
   return 'ok';
 }
 
-/** What a holder is coloured by; the empty name is a user whom the viewer may not see.
+/** The name that gives a holder its colour; the empty name is a user whom the viewer may not see.
  *  @param {any} holder @param {any} gpu @param {string} mode */
 export function keyOf(holder, gpu, mode) {
   if (mode === 'model') return gpu.model;
