@@ -187,7 +187,7 @@ class Gateway:
         self.lookup = JobLookup(
             cluster, index=self.index, history=history, entries=self.entries, bus=self.bus
         )
-        self.present = self.moments.present = Moment(
+        self.present = self.moments.places.present = Moment(
             cluster,
             index=self.index,
             lookup=self.lookup,

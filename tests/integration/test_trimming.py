@@ -22,7 +22,7 @@ from libs.common.transport.bus_nats import NatsBus
 from libs.common.transport.log import Entry
 from libs.common.transport.log_jetstream import JetStreamLog, create_stream
 from libs.common.transport.objects_nats import NatsObjects
-from libs.common.transport.snapshot_store import BASE_OBJECT
+from libs.common.transport.snapshot_store import BASE_HEAD_OBJECT, BASE_OBJECT
 from libs.embedded import identity
 from libs.embedded.servers import start_servers
 from services.audit.answers import Answers
@@ -183,6 +183,8 @@ async def test_trimmed_commits_are_in_the_snapshot_and_in_the_archive(trimming: 
     assert await job_seqs(bus, "unknown") == []
     base = await snapshot_store.load(NatsObjects(gateway), BASE_OBJECT)
     assert base is not None
+    head = await NatsObjects(gateway).get(BASE_HEAD_OBJECT)
+    assert head is not None and snapshot.seq_of(head) == base.seq
     report = await verify(Store(trimming.url), log.read(base.seq))
     assert (report.findings, report.streamed) == ((), KEPT)
 

@@ -5,12 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from services.api_gateway.moments.turns import (
-    FOLDS_MAX,
-    WAITING_MAX,
-    WAITING_PER_TENANT,
-    Turns,
-)
+from services.api_gateway.moments.turns import FOLDS, Turns
 from services.api_gateway.problems import Problem
 
 
@@ -18,7 +13,7 @@ class Rig:
     """Folds that end when the test says so."""
 
     def __init__(self) -> None:
-        self.turns = Turns()
+        self.turns = Turns(FOLDS)
         self.begun: list[str] = []
         self.tasks: list[asyncio.Task[None]] = []
         self.gates: dict[str, asyncio.Event] = {}
@@ -67,7 +62,7 @@ async def test_tenants_take_turns() -> None:
     for name in ("a1", "b1", "a2", "c1", "b2"):
         rig.ask(name)
     await rig.settle()
-    assert len(rig.begun) == FOLDS_MAX
+    assert len(rig.begun) == FOLDS.running
     await rig.end("a1")
     assert rig.begun == ["a1", "b1", "a2"]
     rig.ask("a3")
@@ -80,13 +75,13 @@ async def test_tenants_take_turns() -> None:
 
 async def test_folds_of_a_tenant_and_of_all_are_bounded() -> None:
     rig = Rig()
-    for number in range(WAITING_PER_TENANT):
+    for number in range(FOLDS.per_tenant):
         rig.ask(f"a{number}")
     await rig.settle()
     with pytest.raises(Problem) as problem:
         await rig.ask("a9")
     assert problem.value.status == 429
-    tenants = [chr(300 + number) for number in range(WAITING_MAX)]
+    tenants = [chr(300 + number) for number in range(FOLDS.waiting)]
     for tenant in tenants:
         rig.ask(tenant)
     await rig.settle()
@@ -112,7 +107,7 @@ async def test_a_fold_that_is_cancelled_while_it_waits_gives_its_turn_to_the_nex
 
 
 async def test_work_is_done_in_slices_to_its_end() -> None:
-    turns, seen = Turns(), 0
+    turns, seen = Turns(FOLDS), 0
 
     def work() -> Iterator[int]:
         end = 50_000

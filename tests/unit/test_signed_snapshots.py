@@ -6,7 +6,12 @@ import pytest
 from libs.common.state.cluster import Cluster
 from libs.common.transport import snapshot
 from libs.common.transport.signed_snapshots import SignedSnapshots
-from libs.common.transport.snapshot_store import BASE_OBJECT, CLUSTER_OBJECT, MemorySnapshots
+from libs.common.transport.snapshot_store import (
+    BASE_HEAD_OBJECT,
+    BASE_OBJECT,
+    CLUSTER_OBJECT,
+    MemorySnapshots,
+)
 
 TRIMMER, READER = (
     nkeys.encode_seed(bytes([number]) * 32, nkeys.PREFIX_BYTE_USER) for number in (1, 2)
@@ -88,3 +93,20 @@ async def test_unsigned_own_snapshot_is_replaced_by_the_log(
     await reader.put(CLUSTER_OBJECT, state(5))
     await reader.put(CLUSTER_OBJECT, state(4))
     assert await reader.get(CLUSTER_OBJECT) == state(4)
+
+
+async def test_a_head_is_the_trimmers_and_an_older_one_is_not_used() -> None:
+    bucket = MemorySnapshots()
+    trimmer = SignedSnapshots(bucket, TRIMMER, PUBLIC)
+    reader = SignedSnapshots(bucket, READER, PUBLIC)
+    await trimmer.put(BASE_OBJECT, state(7))
+    await trimmer.put(BASE_HEAD_OBJECT, snapshot.head(state(7)))
+    older = bucket.objects[BASE_HEAD_OBJECT]
+    head = await reader.get(BASE_HEAD_OBJECT)
+    assert head is not None and snapshot.seq_of(head) == 7
+    await trimmer.put(BASE_HEAD_OBJECT, snapshot.head(state(9)))
+    assert await reader.get(BASE_HEAD_OBJECT) is not None
+    bucket.objects[BASE_HEAD_OBJECT] = older
+    assert await reader.get(BASE_HEAD_OBJECT) is None
+    await reader.put(BASE_HEAD_OBJECT, snapshot.head(state(11)))
+    assert await reader.get(BASE_HEAD_OBJECT) is None

@@ -1,9 +1,9 @@
 """Signs snapshots, and reads only those of trusted makers. It wraps the real store.
 
-The bucket proves nothing, because every gateway may write it. So `base` is used only if the trimmer
-signed it. Every other object is stored under its maker's key, and only that maker reads it. An
-unsigned snapshot, from an earlier version or an attacker, is not used: the log is folded instead,
-or the trimmer creates a new `base` from the archive. See decision 25. Test:
+The bucket proves nothing, because every gateway may write it. So `base` and its head are used only
+if the trimmer signed them. Every other object is stored under its maker's key, and only that maker
+reads it. An unsigned snapshot, from an earlier version or an attacker, is not used: the log is
+folded instead, or the trimmer creates a new `base` from the archive. See decision 25. Test:
 tests/attack/test_snapshots.py.
 """
 
@@ -21,11 +21,17 @@ from libs.common.errors import Refused
 from libs.common.safety import public_nkey
 from libs.common.settings.settings import Settings
 from libs.common.transport import snapshot
-from libs.common.transport.snapshot_store import BASE_OBJECT, SnapshotStore
+from libs.common.transport.snapshot_store import (
+    BASE_HEAD_OBJECT,
+    BASE_OBJECT,
+    SnapshotStore,
+)
 
 # A prefix that no other message of the same key has, so that its signatures are valid for snapshots
 # only.
 CONTEXT: Final = b"\x00muster snapshot 1\x00"
+# Objects of the trimmer, which all processes read.
+TRIMMED: Final = (BASE_OBJECT, BASE_HEAD_OBJECT)
 KEY_ADVICE: Final = "set MUSTER_TRIMMER_KEY_FILE to the file with the trimmer's public nkey"
 
 logger = logging.getLogger(__name__)
@@ -64,18 +70,23 @@ class SignedSnapshots:
         stored = await self.store.get(self._place(name))
         if stored is None:
             return None
-        maker = self.trimmer if name == BASE_OBJECT else self.public
+        maker = self.trimmer if name in TRIMMED else self.public
         data = opened(name, stored, maker)
         if data is None:
             logger.error("the snapshot %s is not used: %s", name, self._fault(name))
             return None
-        return data if name != BASE_OBJECT or self._is_newest(snapshot.seq_of(data)) else None
+        if name not in TRIMMED:
+            return data
+        return data if self._is_newest(name, snapshot.seq_of(data)) else None
 
-    def _is_newest(self, seq: int) -> bool:
+    def _is_newest(self, name: str, seq: int) -> bool:
         """Return whether no newer `base` was seen.
 
-        A `base` of another version has sequence 0 here; its reader does not use it.
+        A `base` of another version has sequence 0 here; its reader does not use it. A head is
+        older for a moment, until the trimmer has stored the next one.
         """
+        if 0 < seq < self.known and name == BASE_HEAD_OBJECT:
+            return False
         if 0 < seq < self.known:
             text = (
                 "the snapshot base of commit %d is not used: one of commit %d was stored before; "
@@ -88,7 +99,7 @@ class SignedSnapshots:
 
     def _fault(self, name: str) -> str:
         """Return why an object of this name is not used, and what to do."""
-        if name != BASE_OBJECT:
+        if name not in TRIMMED:
             return (
                 f"it is not signed by this process's key {self.public}; the log is folded "
                 "instead, and the next snapshot replaces it"
@@ -110,7 +121,7 @@ class SignedSnapshots:
         await self.store.delete(self._place(name))
 
     def _place(self, name: str) -> str:
-        return name if name == BASE_OBJECT else f"{name}.{self.public}"
+        return name if name in TRIMMED else f"{name}.{self.public}"
 
 
 def opened(name: str, stored: bytes, maker: str) -> bytes | None:

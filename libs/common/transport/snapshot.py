@@ -78,6 +78,15 @@ def seq_of(data: bytes) -> int:
     return head.seq if head.version == SNAPSHOT_VERSION else 0
 
 
+def head(data: bytes) -> bytes:
+    """Return a snapshot of the same sequence without its state, for `seq_of`.
+
+    Raises msgspec.DecodeError.
+    """
+    whole = _decoder.decode(data)
+    return _encoder.encode(msgspec.structs.replace(whole, state=msgspec.Raw(_encoder.encode(None))))
+
+
 def copy(cluster: Cluster) -> Cluster:
     """Return a copy of the state that shares nothing with it."""
     return msgspec.msgpack.decode(_encoder.encode(cluster), type=Cluster)

@@ -1,8 +1,9 @@
 """The store of snapshots, and the start of a reader from the newest usable one.
 
 Two objects hold a state. `cluster` is a gateway's and is written often. `base` is the trimmer's,
-folded from commits that were verified against the archive; commits up to it may be trimmed. The
-real store is `objects_nats.NatsObjects`, `MemorySnapshots` its twin.
+folded from commits that were verified against the archive; commits up to it may be trimmed.
+`base-head` is its head, for readers of only its sequence; it may be older than `base`. The real
+store is `objects_nats.NatsObjects`, `MemorySnapshots` its twin.
 """
 
 import logging
@@ -15,6 +16,7 @@ from libs.common.transport.log import Log, settled_bounds
 
 CLUSTER_OBJECT: Final = "cluster"
 BASE_OBJECT: Final = "base"
+BASE_HEAD_OBJECT: Final = "base-head"
 
 logger = logging.getLogger(__name__)
 

@@ -4,8 +4,14 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from services.api_gateway.http.answer_types import MomentShown, MomentsShown
-from services.api_gateway.http.queries import MomentQuery, answer, documented, settled
-from services.api_gateway.moments.moments import Place
+from services.api_gateway.http.queries import (
+    MomentQuery,
+    answer,
+    documented,
+    principal_of,
+    settled,
+)
+from services.api_gateway.moments.places import Place
 from services.api_gateway.times import rfc3339
 
 router = APIRouter(tags=["log"])
@@ -18,11 +24,11 @@ async def show_moments(request: Request) -> Response:
     With `at`, `moment` is the commit that it means: the last one at or before a time.
     """
     gateway, query = await settled(request, MomentQuery)
-    moments = gateway.moments
-    first, last = await moments.bounds()
+    places, tenant = gateway.moments.places, principal_of(request).tenant
+    first, last = await places.bounds()
     found = None
     if query.at not in ("", "0"):
-        found = await moments.place(await moments.seq_of(query.at))
+        found = await places.place(await places.seq_of(query.at, tenant), tenant)
     shown = MomentsShown(
         first=_shown(first), last=_shown(last), moment=_shown(found) if found else None
     )

@@ -1,4 +1,4 @@
-"""Reads of past moments: which commit a request means, and the state after it.
+"""Reads of past moments: the states after the commits that requests ask for.
 
 A state is folded from the nearest one before it: a kept one, or a snapshot. A tenant's requests for
 the same commit share one fold. States and their bytes are kept within MUSTER_GATEWAY_PAST_BYTES for
@@ -10,17 +10,17 @@ import asyncio
 import weakref
 from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import aclosing, suppress
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
 from libs.common import fold, reading
-from libs.common.errors import Corrupt, Refused, Unavailable
+from libs.common.errors import Corrupt, Unavailable
 from libs.common.process.clock import Clock
 from libs.common.state.cluster import Cluster
 from libs.common.transport.log import Entry
 from libs.common.transport.snapshot_store import BASE_OBJECT, CLUSTER_OBJECT, SnapshotStore
-from services.api_gateway.moments import memory, times
+from services.api_gateway.moments import memory
 from services.api_gateway.moments.frozen import (
     Part,
     Parts,
@@ -33,9 +33,9 @@ from services.api_gateway.moments.frozen import (
 )
 from services.api_gateway.moments.kept import Kept
 from services.api_gateway.moments.moment import Moment, time_of
-from services.api_gateway.moments.turns import RETRY_AFTER_S, Turns
+from services.api_gateway.moments.places import Places
+from services.api_gateway.moments.turns import FOLDS, RETRY_AFTER_S, Turns
 from services.api_gateway.problems import Problem
-from services.api_gateway.times import instant_ns, rfc3339
 from services.api_gateway.views.entries import Entries
 from services.api_gateway.views.history import History
 from services.api_gateway.views.index import JobIndex
@@ -49,38 +49,24 @@ OBJECT_BYTES: Final = 3
 CHECKPOINT_EVERY: Final = 20_000
 # A kept state this near is used without a look at the snapshots.
 NEAR: Final = 10_000
-# The oldest moment changes with each trim of the log.
-OLDEST_FOR_NS: Final = 10_000_000_000
-
-
-class Place(NamedTuple):
-    """A commit and its time; 0 if the time is not known."""
-
-    seq: int
-    at_ns: int
 
 
 class Moments:
-    """The past moments of one gateway. `present` is its state now."""
+    """The past moments of one gateway."""
 
     def __init__(
         self, entries: Entries, store: SnapshotStore, clock: Clock, bytes_max: int, wait_s: float
     ) -> None:
         self.entries = entries
         self.store = store
-        self.clock = clock
         self.wait_s = wait_s
-        self.present: Moment | None = None
-        self.turns = Turns()
+        self.places = Places(entries, store, clock, wait_s)
+        self.turns = Turns(FOLDS)
         self.moments: Kept[Moment] = Kept(MOMENTS_MAX, bytes_max * 3 // 4)
         self.frozen: Kept[Parts] = Kept(FROZEN_MAX, bytes_max // 4)
         self._folds: dict[tuple[str, int], _Fold] = {}
         self.collector = memory.Collector()
         self._freeing: set[asyncio.Task[None]] = set()
-        self._oldest = 0
-        self._reading_oldest = asyncio.Lock()
-        self._oldest_until_ns = 0
-        self._first_place = Place(0, 0)
 
     async def at(self, text: str, tenant: str) -> Moment:
         """Return the state at a sequence, or at a time.
@@ -88,7 +74,7 @@ class Moments:
         Raises Refused if the text is neither, Problem 410 for a moment before the oldest one, 429
         or 503 if it takes too long, and Unavailable.
         """
-        seq = await self.seq_of(text)
+        seq = await self.places.seq_of(text, tenant)
         kept = self.moments.get(seq)
         if kept is not None:
             return kept
@@ -107,81 +93,6 @@ class Moments:
             )
             raise Problem(503, text, retry_after_s=RETRY_AFTER_S)
         return running.task.result()
-
-    async def seq_of(self, text: str) -> int:
-        """Return the commit that `text` means: a sequence, or the last one before a time."""
-        last, oldest = self._present().seq, await self.oldest()
-        if text.isascii() and text.isdigit():
-            seq = int(text[:20])
-            if seq > last:
-                raise Refused(
-                    f"at: {seq} is beyond the last commit of this log, {last}: give a commit up "
-                    "to it, or a time"
-                )
-        else:
-            at_ns = instant_ns(text, "at", self.clock.wall_ns())
-            is_early = at_ns < (await self._first(oldest, last)).at_ns
-            seq = 0 if is_early else await times.seq_at(self.entries, oldest, last, at_ns)
-        if seq < oldest:
-            raise await self._too_old(text, oldest, last)
-        return seq
-
-    async def oldest(self) -> int:
-        """Return the first commit whose state can be read: that of the trimmer's snapshot."""
-        # One request reads the snapshot, which may be large; the others wait for it.
-        async with self._reading_oldest:
-            if self.clock.boot_ns() >= self._oldest_until_ns:
-                base = await self.store.get(BASE_OBJECT)
-                head = head_of(base) if base else None
-                self._oldest = max(1, head.seq) if head is not None else 1
-                self._oldest_until_ns = self.clock.boot_ns() + OLDEST_FOR_NS
-        return self._oldest
-
-    async def bounds(self) -> tuple[Place, Place]:
-        """Return the oldest and the present moment. Raises Unavailable."""
-        cluster, oldest = self._present().cluster, await self.oldest()
-        if not cluster.seq:
-            return Place(0, 0), Place(0, 0)
-        last = Place(cluster.seq, time_of(cluster))
-        return await self._first(oldest, last.seq), last
-
-    async def place(self, seq: int) -> Place:
-        """Return a commit with its time."""
-        oldest = await self.oldest()
-        if seq <= oldest:
-            return await self._first(oldest, self._present().seq)
-        found = await times.dated(self.entries, oldest, seq)
-        return Place(seq, found.at_ns if found is not None else 0)
-
-    async def _first(self, oldest: int, last: int) -> Place:
-        """Return the oldest commit, with the time of the first one of the control plane there."""
-        if self._first_place.seq != oldest or not self._first_place.at_ns:
-            self._first_place = await self._dated_first(oldest, last)
-        return self._first_place
-
-    async def _dated_first(self, oldest: int, last: int) -> Place:
-        async with aclosing(
-            self.entries.scan(oldest if oldest > 1 else 0, min(last, oldest + times.WINDOW_MAX))
-        ) as slices:
-            async for piece in slices:
-                for entry in piece:
-                    found = times.dated_entry(entry)
-                    if found is not None:
-                        return Place(oldest, found.at_ns)
-        return Place(oldest, 0)
-
-    async def _too_old(self, text: str, oldest: int, last: int) -> Problem:
-        first = await self._first(oldest, last)
-        detail = (
-            f"at: {text[:64]} is before the oldest moment of this cluster, commit {first.seq} "
-            f"({rfc3339(first.at_ns) or 'time not known'}), because the log before it was trimmed "
-            "or there is none: ask for a later moment, or read older facts with `muster log`"
-        )
-        return Problem(410, detail, oldest={"seq": first.seq, "at": rfc3339(first.at_ns)})
-
-    def _present(self) -> Moment:
-        assert self.present is not None  # set with the gateway's state
-        return self.present
 
     async def _run(self, running: "_Fold", tenant: str) -> Moment:
         try:

@@ -1,4 +1,4 @@
-"""Turns of folds to past commits: few at a time, one per tenant, and tenants in rotation.
+"""Turns of folds to past commits, and of searches: few at a time, one per tenant, in rotation.
 
 A fold needs seconds of the loop's time on a long log. It works in slices of SLICE_S, the slices of
 all folds follow each other, and after each one the loop is free for as long as the slice took. So
@@ -10,41 +10,56 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from services.api_gateway.problems import Problem
 
 SLICE_S: Final = 0.001
-FOLDS_MAX: Final = 2
-# Folds of one tenant that run or wait, and those of all tenants.
-WAITING_PER_TENANT: Final = 4
-WAITING_MAX: Final = 64
 RETRY_AFTER_S: Final = 5
 
 T = TypeVar("T")
 
 
-class Turns:
-    """The turns at one gateway."""
+class Bounds(NamedTuple):
+    """Bounds of one kind of work, which `name` names in the plural.
 
-    def __init__(self) -> None:
+    `running`: of different tenants at once. `per_tenant`: of one tenant that run or wait.
+    `waiting`: of all tenants.
+    """
+
+    name: str
+    running: int
+    per_tenant: int
+    waiting: int
+
+
+FOLDS: Final = Bounds("past moments", running=2, per_tenant=4, waiting=64)
+SEARCHES: Final = Bounds("times in the log", running=4, per_tenant=16, waiting=256)
+
+
+class Turns:
+    """The turns of one kind of work at one gateway."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self.bounds = bounds
         self.running: set[str] = set()
         self.waiting: dict[str, deque[asyncio.Future[None]]] = {}
         self._slice = asyncio.Lock()
 
     @asynccontextmanager
     async def take(self, tenant: str) -> AsyncIterator[None]:
-        """Wait for a turn of this tenant. Raises Problem 429 or 503 if too many folds wait."""
+        """Wait for a turn of this tenant. Raises Problem 429 or 503 if too many wait."""
         queue = self.waiting.setdefault(tenant, deque())
-        if len(queue) + (tenant in self.running) >= WAITING_PER_TENANT:
+        bounds = self.bounds
+        if len(queue) + (tenant in self.running) >= bounds.per_tenant:
             text = (
-                f"tenant {tenant} waits for {WAITING_PER_TENANT} past moments, the maximum: wait "
+                f"tenant {tenant} waits for {bounds.per_tenant} {bounds.name}, the maximum: wait "
                 "until one of them is ready"
             )
             raise Problem(429, text, retry_after_s=RETRY_AFTER_S)
-        if sum(map(len, self.waiting.values())) >= WAITING_MAX:
+        if sum(map(len, self.waiting.values())) >= bounds.waiting:
             self._forget(tenant)
-            text = f"{WAITING_MAX} past moments are waited for at this gateway, the maximum"
+            text = f"{bounds.waiting} {bounds.name} are waited for at this gateway, the maximum"
             raise Problem(503, f"{text}: try again later", retry_after_s=RETRY_AFTER_S)
         place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         queue.append(place)
@@ -68,7 +83,7 @@ class Turns:
             queue = self.waiting[tenant]
             while queue and queue[0].done():  # its request was cancelled
                 queue.popleft()
-            if queue and tenant not in self.running and len(self.running) < FOLDS_MAX:
+            if queue and tenant not in self.running and len(self.running) < self.bounds.running:
                 self.running.add(tenant)
                 queue.popleft().set_result(None)
                 self.waiting[tenant] = self.waiting.pop(tenant)  # behind the others

@@ -20,7 +20,11 @@ from libs.common.state.cluster import Cluster
 from libs.common.transport import snapshot, snapshot_store
 from libs.common.transport.bus import Bus
 from libs.common.transport.log import Entry, Extent, TrimmableLog
-from libs.common.transport.snapshot_store import BASE_OBJECT, SnapshotStore
+from libs.common.transport.snapshot_store import (
+    BASE_HEAD_OBJECT,
+    BASE_OBJECT,
+    SnapshotStore,
+)
 from services.audit.chain.segments import Linked
 from services.audit.trim import trim
 from services.audit.trim.trim import Policy, Standing
@@ -184,6 +188,7 @@ class Trimmer:
                 f"the object store did not return the snapshot at {cluster.seq} unchanged: the "
                 "next round makes it again"
             )
+        await self.store.put(BASE_HEAD_OBJECT, snapshot.head(data))
 
     async def _rebuild(self) -> None:
         """Make the base snapshot from the archive, because the stored one is lost or unreadable."""
