@@ -11,6 +11,7 @@ PURE: Final = (
     "libs/job/transport/session.py",
     "libs/common/adapters.py",
     "services/api_gateway/views/output_search.py",
+    "services/api_gateway/http/forwarding.py",
     "libs/common/arrays.py",
     "libs/common/placeholders.py",
     "libs/common/state/accounts.py",

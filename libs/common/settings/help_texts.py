@@ -88,6 +88,11 @@ HELP: Final = {
         "Origins whose pages in browsers may send requests, for example https://chat.example.org, "
         "separated by commas; * for all."
     ),
+    "gateway_trusted_proxies": (
+        "Addresses or networks of the proxies before the gateway, separated by commas, for example "
+        "10.0.0.0/8. What they write into X-Forwarded-For counts as the client's address; that of "
+        "others is ignored."
+    ),
     "gateway_session_s": (
         "Time for which a browser that signed in stays signed in, in seconds. A session of an API "
         "key ends earlier if the key expires or is revoked."

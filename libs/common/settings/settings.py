@@ -53,6 +53,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     gateway_host: str = "127.0.0.1"
     gateway_port: int = 8080
     gateway_cors_origins: str = ""
+    gateway_trusted_proxies: str = ""
     gateway_session_s: int = 43_200
     gateway_past_bytes: int = 512 << 20
     gateway_url: str = ""

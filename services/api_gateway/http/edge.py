@@ -24,6 +24,7 @@ from services.api_gateway.access.sessions import cookie_of
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http import channels, origins
 from services.api_gateway.http.cors import Cors
+from services.api_gateway.http.forwarding import TrustedProxies
 from services.api_gateway.http.places import places_by_files
 from services.api_gateway.openai import app as openai
 from services.api_gateway.openai import errors
@@ -73,6 +74,7 @@ class Edge:
         self.access = access
         self.open = OpenShare(places_by_files().most)
         self.cors = Cors(gateway.settings.gateway_cors_origins)
+        self.proxies = TrustedProxies(gateway.settings.gateway_trusted_proxies)
         self.openai = openai.OpenAI(gateway)
         self.channels = channels.Channels(gateway)
         self.sockets = SocketApp(gateway, self, access.note)
@@ -197,8 +199,10 @@ class _Passage:
     def headers(self) -> tuple[str, bytes, str]:
         """Return the authorisation, the body's length, and a header that wrongly occurs twice.
 
-        Puts the headers by name, and the request's id, its own or a new one, into the scope.
+        Puts the headers by name, the client behind proxies, and the request's id, its own or a
+        new one, into the scope.
         """
+        self.edge.proxies.note(self.scope)
         given = self.scope["headers"]
         header = self.scope["header"] = dict(given)
         request_id = header.get(b"x-request-id", b"")
