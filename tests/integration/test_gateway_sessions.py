@@ -14,7 +14,7 @@ from libs.common.transport.log_memory import MemoryStream
 from libs.common.transport.once import MemoryOnce
 from services.api_gateway.access.sessions import LINKS_MAX
 from tests.integration.gateway_world import KEY, World, gateway_world
-from tests.integration.session_world import Browser, browser_at, session_world
+from tests.integration.session_world import COOKIE, Browser, browser_at, session_world
 from tests.integration.test_cli_identity import Shell
 
 
@@ -76,7 +76,28 @@ async def test_the_token_of_a_session_is_accepted_as_bearer(browser: Browser) ->
 async def test_over_tls_or_behind_a_tls_proxy_the_cookie_is_secure(browser: Browser) -> None:
     host = browser.url.removeprefix("http://")
     answer = await browser.ask("POST", "/v1/session", f"https://{host}", json={"key": KEY})
-    assert answer.headers["set-cookie"].endswith("; Secure")
+    cookie = answer.headers["set-cookie"]
+    assert cookie.startswith(f"__Host-{COOKIE}=") and cookie.endswith("; Secure")
+    assert "; Path=/;" in cookie and "Domain" not in cookie
+    token = cookie.split(";")[0].partition("=")[2]
+    accepted = {"cookie": f"__Host-{COOKIE}={token}"}
+    assert (await browser.ask("GET", "/v1/jobs", headers=accepted)).status == 200
+    gone = await browser.ask("DELETE", "/v1/session", f"https://{host}", headers=accepted)
+    assert gone.headers["set-cookie"].startswith(f"__Host-{COOKIE}=; Path=/; Max-Age=0")
+
+
+async def test_over_tls_a_cookie_that_another_host_may_have_set_is_not_accepted(
+    tmp_path: Path,
+) -> None:
+    settings = {"gateway_url": "https://gpus.example.org"}
+    async with session_world(tmp_path, **settings) as world, browser_at(world) as browser:
+        host = {"host": "gpus.example.org"}
+        asked = {"json": {"key": KEY}, "headers": host}
+        answer = await browser.ask("POST", "/v1/session", "https://gpus.example.org", **asked)
+        token = answer.headers["set-cookie"].split(";")[0].partition("=")[2]
+        for name, status in ((f"__Host-{COOKIE}", 200), (COOKIE, 401)):
+            headers = {**host, "cookie": f"{name}={token}"}
+            assert (await browser.ask("GET", "/v1/jobs", headers=headers)).status == status
 
 
 async def test_without_tls_the_cookie_is_not_secure_whatever_the_set_address(

@@ -138,7 +138,8 @@ async def test_behind_a_proxy_the_provider_sends_back_to_the_set_address(tmp_pat
         back = "redirect_uri=https%3A%2F%2Fgpus.example.org%2Fv1%2Fsession%2Foidc%2Fcallback"
         assert back in answer.headers["location"]
         cookie = answer.headers["set-cookie"]
-        assert cookie.startswith(SIGN_ON) and cookie.endswith("SameSite=Lax; Secure")
+        assert cookie.startswith(f"__Host-{SIGN_ON}=") and "; Path=/;" in cookie
+        assert cookie.endswith("SameSite=Lax; Secure")
 
 
 async def test_a_command_line_signs_in_with_a_device_code(at: Lab) -> None:

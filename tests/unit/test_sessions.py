@@ -17,6 +17,7 @@ from services.api_gateway.access.sessions import (
     Session,
     begun,
     cookie_of,
+    is_over_tls,
     is_own_origin,
     opened,
     sealed,
@@ -101,13 +102,59 @@ def test_a_session_does_not_outlive_its_key() -> None:
     ],
 )
 def test_one_cookie_of_the_name_is_the_session(cookies: str, token: str) -> None:
-    assert cookie_of(cookies) == token
+    assert cookie_of(cookies, over_tls=False) == token
+
+
+@pytest.mark.parametrize(
+    ("cookies", "over_tls", "token"),
+    [
+        ("__Host-muster_session=x", True, "x"),
+        ("__Host-muster_session=x", False, "x"),
+        ("muster_session=planted", True, ""),
+        ("muster_session=planted; __Host-muster_session=x", True, "x"),
+        ("__Host-muster_session=x; muster_session=planted", False, "x"),
+        ("__Host-muster_session=x; __Host-muster_session=y", True, ""),
+        ("__Host-muster_session=x; __Host-muster_session=y; muster_session=z", False, ""),
+        ("__host-muster_session=x", True, ""),
+    ],
+)
+def test_over_tls_only_a_cookie_of_the_host_itself_is_the_session(
+    cookies: str, over_tls: bool, token: str
+) -> None:
+    assert cookie_of(cookies, over_tls) == token
 
 
 def test_a_cookie_is_hidden_from_scripts_and_from_other_sites() -> None:
-    text = set_cookie("muster_session", "x", "/", 9, secure=True, strict=True)
-    assert text == "muster_session=x; Path=/; Max-Age=9; HttpOnly; SameSite=Strict; Secure"
-    assert "Secure" not in set_cookie("a", "x", "/", 9, secure=False, strict=False)
+    text = set_cookie("x", 9, secure=False, strict=True)
+    assert text == "muster_session=x; Path=/; Max-Age=9; HttpOnly; SameSite=Strict"
+    assert "SameSite=Lax" in set_cookie("x", 9, secure=False, strict=False, name="a")
+
+
+def test_over_tls_no_other_host_can_set_the_cookie() -> None:
+    """The prefix asks browsers for Secure, Path=/ and no Domain."""
+    text = set_cookie("x", 9, secure=True, strict=True)
+    assert text == "__Host-muster_session=x; Path=/; Max-Age=9; HttpOnly; SameSite=Strict; Secure"
+
+
+@pytest.mark.parametrize(
+    ("scheme", "host", "url", "found"),
+    [
+        ("https", "gw", "", True),
+        ("wss", "gw", "", True),
+        ("http", "gw", "", False),
+        ("ws", "gw", "http://gw", False),
+        ("http", "gw", "https://gw", True),
+        ("http", "GW:443", "https://gw/path", True),
+        ("http", "gw", "https://GW:443/", True),
+        ("http", "gw:8080", "https://gw", False),
+        ("http", "localhost:8080", "https://gw", False),
+        ("http", "", "https://", False),
+    ],
+)
+def test_a_request_came_over_tls_to_the_gateway_or_to_a_proxy_at_its_address(
+    scheme: str, host: str, url: str, found: bool
+) -> None:
+    assert is_over_tls(scheme, host, url) is found
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,8 @@ from libs.common.errors import Refused
 
 PREFIX: Final = "mss_"
 COOKIE: Final = "muster_session"
+# Browsers store a cookie with this prefix only from the host itself, over TLS, for all its paths.
+HOST_PREFIX: Final = "__Host-"
 TOKEN_CHARS_MAX: Final = 3_072
 NONCE_BYTES: Final = SecretBox.NONCE_SIZE
 # Purposes of a record. One for another purpose is not accepted.
@@ -119,24 +121,41 @@ def begun(source: Session, purpose: str, now_ns: int, for_s: int, once: str = ""
     return replace(source, purpose=purpose, until_ns=until_ns, limit_ns=limit_ns, once=once)
 
 
-def cookie_of(cookies: str, wanted: str = COOKIE) -> str:
+def cookie_of(cookies: str, over_tls: bool, name: str = COOKIE) -> str:
     """Return the value of a cookie in a Cookie header; empty without one, or if there are several.
 
-    A page of a neighbouring domain can add a second one, so none of several is trusted.
+    A page of a neighbouring domain can add a cookie, but none with HOST_PREFIX. So over TLS only
+    one with the prefix is accepted, and elsewhere it goes first. None of several is trusted.
     """
-    found = [
-        value
-        for name, _, value in (part.strip().partition("=") for part in cookies.split(";"))
-        if name == wanted
-    ]
-    return found[0] if len(found) == 1 else ""
+    found: dict[str, list[str]] = {HOST_PREFIX + name: [], name: []}
+    for part in cookies.split(";"):
+        given, _, value = part.strip().partition("=")
+        if given in found:
+            found[given].append(value)
+    values = found[HOST_PREFIX + name]
+    if not values and not over_tls:
+        values = found[name]
+    return values[0] if len(values) == 1 else ""
 
 
-def set_cookie(name: str, value: str, path: str, max_age_s: int, secure: bool, strict: bool) -> str:
-    """Return a Set-Cookie header. An age of 0 removes the cookie."""
+def set_cookie(value: str, max_age_s: int, secure: bool, strict: bool, name: str = COOKIE) -> str:
+    """Return a Set-Cookie header. An age of 0 removes the cookie.
+
+    `secure`: the browser reaches the gateway over TLS. `strict`: no link of another site sends it.
+    """
     same_site = "Strict" if strict else "Lax"
-    text = f"{name}={value}; Path={path}; Max-Age={max_age_s}; HttpOnly; SameSite={same_site}"
-    return text + "; Secure" if secure else text
+    text = f"{name}={value}; Path=/; Max-Age={max_age_s}; HttpOnly; SameSite={same_site}"
+    return f"{HOST_PREFIX}{text}; Secure" if secure else text
+
+
+def is_over_tls(scheme: str, host: str, url: str) -> bool:
+    """Return whether a request came over TLS: to the gateway, or to a proxy at the set address.
+
+    `url` is that address, MUSTER_GATEWAY_URL.
+    """
+    kind, _, rest = url.partition("://")
+    wanted, given = (text.lower().removesuffix(":443") for text in (rest.partition("/")[0], host))
+    return scheme in ("https", "wss") or (kind.lower() == "https" and wanted == given != "")
 
 
 def is_own_origin(origin: str, host: str, scheme: str) -> bool:

@@ -137,7 +137,8 @@ class Edge:
         key = bearer(authorization)
         by_cookie = not key and b"cookie" in scope["header"]
         if by_cookie:
-            key = cookie_of(scope["header"][b"cookie"].decode("latin-1"))
+            over_tls = origins.is_over_tls(scope, gateway.settings.gateway_url)
+            key = cookie_of(origins.cookies(scope), over_tls)
         principal, why = gateway.keys.principal(key, gateway.cluster, gateway.clock.wall_ns())
         if route == SOCKET and not key and gateway.caught_up:
             return None  # the first message has the key

@@ -10,6 +10,7 @@ from typing import Final
 
 from starlette.types import Scope
 
+from services.api_gateway.access import sessions
 from services.api_gateway.access.sessions import is_own_origin
 from services.api_gateway.problems import Denied
 
@@ -29,6 +30,17 @@ def is_own(scope: Scope) -> bool:
     header = scope["header"]
     origin, host = (header.get(name, b"").decode("latin-1") for name in (b"origin", b"host"))
     return is_own_origin(origin, host, scope.get("scheme", "http"))
+
+
+def is_over_tls(scope: Scope, url: str) -> bool:
+    """Return whether the request came over TLS. `url`: MUSTER_GATEWAY_URL."""
+    host = scope["header"].get(b"host", b"").decode("latin-1")
+    return sessions.is_over_tls(scope.get("scheme", "http"), host, url)
+
+
+def cookies(scope: Scope) -> str:
+    """Return the cookies of a request; HTTP/2 clients may send several headers of them."""
+    return "; ".join(v.decode("latin-1") for k, v in scope["headers"] if k == b"cookie")
 
 
 def denial(scope: Scope) -> Denied:

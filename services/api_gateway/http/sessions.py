@@ -15,7 +15,7 @@ from libs.common.errors import Refused
 from services.api_gateway.access import sessions
 from services.api_gateway.access.auth import bearer
 from services.api_gateway.access.roles import Principal
-from services.api_gateway.access.sessions import COOKIE, LINK, LINK_S, LINKS_MAX, SESSION, Session
+from services.api_gateway.access.sessions import LINK, LINK_S, LINKS_MAX, SESSION, Session
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http import origins
 from services.api_gateway.http.answer_types import SessionLink, SessionShown
@@ -114,7 +114,7 @@ def seal(gateway: Gateway, session: Session) -> str:
 def cookie(request: Request, token: str) -> str:
     """Return the Set-Cookie header of a session; an empty token removes the cookie."""
     age_s = gateway_of(request).settings.gateway_session_s if token else 0
-    return sessions.set_cookie(COOKIE, token, "/", age_s, secure=is_secure(request), strict=True)
+    return sessions.set_cookie(token, age_s, secure=is_secure(request), strict=True)
 
 
 def is_secure(request: Request) -> bool:
@@ -162,7 +162,8 @@ def _credential(request: Request) -> Session | None:
     """Return what the request was authenticated with."""
     gateway, header = gateway_of(request), request.scope["header"]
     key = bearer(header.get(b"authorization", b"").decode("latin-1"))
-    key = key or sessions.cookie_of(header.get(b"cookie", b"").decode("latin-1"))
+    over_tls = origins.is_over_tls(request.scope, gateway.settings.gateway_url)
+    key = key or sessions.cookie_of(origins.cookies(request.scope), over_tls)
     return gateway.keys.credential(key, gateway.cluster, gateway.clock.wall_ns())
 
 

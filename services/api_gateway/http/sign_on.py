@@ -18,6 +18,7 @@ from libs.common.errors import Unavailable
 from services.api_gateway.access.roles import Principal
 from services.api_gateway.access.sessions import NS, Session, cookie_of, set_cookie
 from services.api_gateway.gateway import Gateway
+from services.api_gateway.http import origins
 from services.api_gateway.http.answer_types import DeviceBegun, DeviceSignedOn
 from services.api_gateway.http.queries import (
     Query,
@@ -34,7 +35,6 @@ from services.api_gateway.problems import Denied, Problem
 from services.api_gateway.sign_on.sign_on import (
     CALLBACK,
     COOKIE,
-    COOKIE_PATH,
     DEVICE,
     SIGN_ON,
     SIGN_ON_S,
@@ -188,8 +188,9 @@ def _signed_on(request: Request, claims: Mapping[str, Any]) -> tuple[Session, Pr
 
 def _record(request: Request, gateway: Gateway) -> Session:
     """Return the sign-on that this browser began. Raises Denied 401."""
-    cookies = "; ".join(request.headers.getlist("cookie"))
-    record = gateway.keys.opened(cookie_of(cookies, COOKIE), SIGN_ON)
+    over_tls = origins.is_over_tls(request.scope, gateway.settings.gateway_url)
+    found = cookie_of(origins.cookies(request.scope), over_tls, COOKIE)
+    record = gateway.keys.opened(found, SIGN_ON)
     if record is None or gateway.clock.wall_ns() >= record.until_ns:
         raise Denied(
             401, "no sign-on is under way in this browser, or it took too long: begin again at /"
@@ -211,7 +212,7 @@ def _redirect(address: str) -> Response:
 def _record_cookie(request: Request, token: str) -> str:
     """Return the cookie of a sign-on under way. The provider's answer comes from another site."""
     age_s, secure = SIGN_ON_S if token else 0, is_secure(request)
-    return set_cookie(COOKIE, token, COOKIE_PATH, age_s, secure=secure, strict=False)
+    return set_cookie(token, age_s, secure=secure, strict=False, name=COOKIE)
 
 
 def _check_rate(request: Request) -> None:

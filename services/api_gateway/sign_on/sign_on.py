@@ -35,7 +35,6 @@ from services.api_gateway.sign_on.provider import Provider
 SIGN_ON: Final = "sign-on"
 DEVICE: Final = "device"
 COOKIE: Final = "muster_sign_on"
-COOKIE_PATH: Final = "/v1/session/oidc"
 CALLBACK: Final = "/v1/session/oidc/callback"
 SIGN_ON_S: Final = 600
 NEXT_MAX: Final = 512
