@@ -184,41 +184,6 @@ async def test_a_past_state_is_what_the_log_says_up_to_then(world: World) -> Non
     await world.ask("GET", f"/v1/state?at={at + 2}", 422)
 
 
-async def test_a_watch_shows_the_present_state_then_changes(world: World) -> None:
-    job_id = await world.run_to("queued")
-    async with world.session.get(world.url + "/v1/watch") as response:
-        assert [kind for kind, _ in [await _event(response) for _ in range(3)]] == [
-            "job",
-            "node",
-            "ready",
-        ]
-        await world.writers.place(job_id, "n1")
-        events = [await _event(response) for _ in range(2)]
-        assert [(kind, data["id"]) for kind, data in events] == [("job", job_id), ("node", "n1")]
-        assert events[0][1]["state"] == "placed"
-
-
-async def test_a_watch_that_reconnects_gets_the_changes_since(world: World) -> None:
-    await world.run_to("queued")
-    seen = world.gateway.cluster.seq
-    job_id = await world.run_to("completed")
-    async with world.session.get(
-        world.url + "/v1/watch", headers={"last-event-id": str(seen)}
-    ) as response:
-        kind, data = await _event(response)
-        assert (kind, data["id"], data["state"]) == ("job", job_id, "completed")
-
-
-async def _event(response: aiohttp.ClientResponse) -> tuple[str, dict[str, object]]:
-    fields: dict[str, str] = {}
-    while (
-        line := (await asyncio.wait_for(response.content.readline(), 5)).decode().rstrip("\n")
-    ) or not fields:
-        name, _, value = line.partition(": ")
-        fields[name] = value
-    return fields["event"], json.loads(fields["data"])
-
-
 async def test_health_and_metrics_need_no_key(world: World) -> None:
     await world.submit()
     async with aiohttp.ClientSession() as stranger:

@@ -89,13 +89,17 @@ class Stream:
             )
 
     async def pieces(self, idle_s: float | None = None) -> AsyncGenerator[Piece | None, None]:
-        """Yield the pieces for ever. None means that nothing changed for `idle_s`."""
+        """Yield the pieces for ever. None means that nothing changed for `idle_s`.
+
+        Raises Problem 410 if the client read so slowly that it would miss jobs that ended.
+        """
         waiting = self.gateway.waiting
         watcher = waiting.feeds.enter(self.interest, self.principal.tenant)
         try:
             seq, last_s = self.gateway.cluster.seq, 0.0
             async for piece in self._beginning(seq):
                 yield piece
+            self.check_after()
             yield Piece(self.nodes_as, [], seq, seq, is_ready=True)
             while True:
                 if not await is_set(watcher.woken, idle_s):
@@ -159,6 +163,8 @@ class Stream:
             for first in range(0, len(names), SLICE_ROWS):
                 part = names[first : first + SLICE_ROWS]
                 found = [row for name in part if (row := self._row(kind, name)) is not None]
+                if kind == rows.JOB and before:
+                    self._check_kept(part, before)
                 if not found:
                     continue
                 if held is not None:
@@ -167,6 +173,18 @@ class Stream:
                 held = Piece(kind, found, before, before)
         if held is not None:
             yield held._replace(seq=seq)
+
+    def _check_kept(self, names: Sequence[str], before: int) -> None:
+        """Raise Problem 410 if a job that the client may know has left the state: it has ended."""
+        known = self.gateway.cluster.jobs
+        gone = next((name for name in names if name not in known), "")
+        if gone:
+            raise Problem(
+                410,
+                f"job {gone} and {ENDED_JOBS_KEPT} others have ended since commit {before}, the "
+                "last one that this client has whole, and this gateway keeps no more of them: read "
+                "faster, begin anew, and read GET /v1/jobs for jobs that ended meanwhile",
+            )
 
     async def _turn(self) -> None:
         """Let others work before the next slice."""
