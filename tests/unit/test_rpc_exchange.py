@@ -1,15 +1,19 @@
 """A request in this process: bounded both ways, and its app learns that the caller has gone."""
 
 import asyncio
-from contextlib import nullcontext
+from contextlib import aclosing, nullcontext
 from typing import Any
 
 import pytest
+from grpc import StatusCode
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from libs.common.errors import Unavailable
+from services.api_gateway.access.open_share import OpenShare
+from services.api_gateway.rpc.call import Ended
 from services.api_gateway.rpc.exchange import PIECES_MAX, Exchange, Pipe, report
+from services.api_gateway.rpc.held_bytes import WHOLE_TIMES, HeldBytes
 from services.api_gateway.rpc.streams import Oversized
 
 START = {"type": "http.response.start", "status": 200, "headers": [(b"X-A", b"b")]}
@@ -139,3 +143,40 @@ async def test_a_closed_pipe_drops_what_comes_later() -> None:
     pipe.close()
     await pipe.put(2)
     assert [await pipe.get(), await pipe.get()] == [1, None]
+
+
+async def test_waiting_bytes_are_counted_until_they_are_taken() -> None:
+    share = OpenShare(100)
+    held = HeldBytes(share, "a")
+    given: Pipe[bytes] = Pipe()
+    exchange = Exchange(echo, {"path": "/"}, body=b"first", given=given, held=held)
+    held.take(3)
+    await given.put(b"abc")
+    await given.put(b"")
+    async with aclosing(exchange.pieces()) as pieces:
+        assert [piece async for piece in pieces] == [b"first", b"abc"]
+    assert share.held == 0
+    exchange.leave()
+
+
+async def test_an_answer_without_room_ends_with_the_reason_and_its_app_is_told() -> None:
+    share = OpenShare(100)
+    other = HeldBytes(share, "b")
+    other.take(90)
+    exchange = Exchange(echo, {"path": "/"}, b"x" * 20, held=HeldBytes(share, "a"))
+    with pytest.raises(Ended, match="as many bytes at this gateway") as ended:
+        await exchange.whole()
+    assert ended.value.refusal.code == StatusCode.RESOURCE_EXHAUSTED
+    other.close()
+    await exchange.task
+    assert share.held == 0
+
+
+async def test_a_whole_answer_is_counted_with_what_is_made_of_it() -> None:
+    share = OpenShare(1_000)
+    held = HeldBytes(share, "a")
+    exchange = Exchange(echo, {"path": "/"}, b"x" * 20, held=held)
+    assert len(await exchange.whole()) == 20
+    assert share.held == WHOLE_TIMES * 20
+    held.close()
+    assert share.held == 0

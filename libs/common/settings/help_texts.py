@@ -140,6 +140,10 @@ HELP: Final = {
         "set. Empty: no gRPC."
     ),
     "gateway_grpc_port": "Port of the gateway's gRPC listener.",
+    "gateway_grpc_bytes": (
+        "Largest number of bytes that all gRPC calls of a gateway keep at one time: messages that "
+        "wait, and answers until they are sent. One tenant may have 4/5 of it."
+    ),
     "join_url": (
         "Address that other machines use to join, if it differs from the TLS listener's: "
         "https://ADDRESS:PORT."

@@ -71,6 +71,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     gateway_key_file: str = ""
     gateway_grpc_host: str = ""
     gateway_grpc_port: int = 9090
+    gateway_grpc_bytes: int = 1 << 30
     join_url: str = ""
     join_nats: str = ""
     tls_ca_file: str = ""

@@ -16,6 +16,7 @@ from services.api_gateway.access.auth import bearer
 from services.api_gateway.problems import Problem
 from services.api_gateway.rpc import status
 from services.api_gateway.rpc.conversion import Fields, encoded, fields_of
+from services.api_gateway.rpc.held_bytes import HeldBytes
 from services.api_gateway.rpc.methods import PACKAGE, Method
 from services.api_gateway.rpc.requests import Asked, scope_of
 
@@ -39,6 +40,7 @@ class Call:
         self.request = descriptor.input_type
         self.answer = descriptor.output_type
         self.metadata = tuple(context.invocation_metadata() or ())
+        self.held = HeldBytes()
 
     @property
     def key(self) -> str:
@@ -67,7 +69,7 @@ class Call:
             ) from error
 
     async def fields(self) -> Fields:
-        """Return the fields of the first message. Raises Problem 400 and 408."""
+        """Return the fields of the first message. Raises Problem 400, 408 and 429."""
         within_s = self.settings.model_body_ms / 1_000
         try:
             async with asyncio.timeout(within_s):
@@ -76,7 +78,15 @@ class Call:
             raise Problem(
                 408, f"{self.method.name} got no message within {within_s:g} s: send it at once"
             ) from error
+        self.held.take(len(data or b""))
         return self.decoded(data)
+
+    def keep(self, size: int) -> None:
+        """Count the bytes of an answer's part that is not whole yet. Raises Ended."""
+        try:
+            self.held.keep(size)
+        except Problem as problem:
+            raise Ended(status.of_problem(problem)) from problem
 
     async def write(self, value: object) -> None:
         """Send a message. Raises Ended if the client does not read."""

@@ -26,6 +26,7 @@ from services.api_gateway.rpc import message_types, status, streams
 from services.api_gateway.rpc.call import Call, Ended
 from services.api_gateway.rpc.conversion import Fields
 from services.api_gateway.rpc.exchange import Exchange, Pipe, report
+from services.api_gateway.rpc.held_bytes import HeldBytes
 from services.api_gateway.rpc.methods import Kind, Method
 from services.api_gateway.rpc.requests import Asked, asked
 
@@ -46,6 +47,7 @@ class Calls:
         self.gateway = gateway
         self.app = app
         self.open = OpenShare(CALLS_MAX)
+        self.bytes = OpenShare(gateway.settings.gateway_grpc_bytes)
         self.is_stopping = False
         self._running: dict[asyncio.Task[None], Exchange] = {}
         self._streams: dict[Exchange, None] = {}
@@ -100,11 +102,13 @@ class Calls:
             return
         if self.open.take(principal.tenant):
             raise self._noted(call, principal, _too_many(principal.tenant))
+        call.held = HeldBytes(self.bytes, principal.tenant)
         try:
             await self.kinds[call.method.kind](call)
         except (Refused, Problem) as error:
             raise self._noted(call, principal, error) from error
         finally:
+            call.held.close()
             self.open.give_back(principal.tenant)
 
     async def _refuse_stranger(self, call: Call) -> None:
@@ -134,7 +138,7 @@ class Calls:
         app: ASGIApp | None = None,
     ) -> Exchange:
         """Give a request to the app."""
-        exchange = Exchange(app or self.app, scope, body, given)
+        exchange = Exchange(app or self.app, scope, body=body, given=given, held=call.held)
         self._running[exchange.task] = exchange
 
         def over(task: asyncio.Task[None]) -> None:
@@ -258,6 +262,7 @@ class Calls:
                 for line in lines.add(piece):
                     if found := streams.parsed(line):
                         await call.write(found)
+                call.keep(lines.size)
 
     async def _events(self, call: Call) -> None:
         exchange = self._ask(call, asked(call.method, await call.fields()))
@@ -280,6 +285,7 @@ class Calls:
                 for served in events.add(piece):
                     if (found := _event(call.method, served)) is not None:
                         await call.write(found)
+                call.keep(events.size)
 
     async def _upload(self, call: Call) -> None:
         first = await call.fields()
@@ -308,8 +314,8 @@ class Calls:
     async def _fed(self, call: Call, scope: Scope, first: bytes) -> AsyncGenerator[bytes, None]:
         """Send the client's pieces to the app, and return those of the answer."""
         given: Pipe[bytes] = Pipe()
-        exchange = self.begin(call, scope, given=given)
-        feeding = asyncio.get_running_loop().create_task(_feed(call, given, first))
+        exchange = self.begin(call, scope, first, given)
+        feeding = asyncio.get_running_loop().create_task(_feed(call, given))
         feeding.add_done_callback(lambda task: exchange.leave() if _fault(task) else None)
         try:
             await self.accepted(call, exchange)
@@ -339,11 +345,10 @@ def _parts(piece: bytes) -> Iterator[bytes]:
         yield piece[begin : begin + PIECE_BYTES]
 
 
-async def _feed(call: Call, given: Pipe[bytes], first: bytes) -> None:
-    if first:
-        await given.put(first)
+async def _feed(call: Call, given: Pipe[bytes]) -> None:
     while (data := await call.read()) is not None:
         if piece := call.decoded(data).get("data"):
+            call.held.take(len(piece))
             await given.put(piece)
     await given.put(b"")
 

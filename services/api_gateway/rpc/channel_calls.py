@@ -57,6 +57,7 @@ class ChannelCall:
         start = (await self.call.fields()).get("start")
         if not isinstance(start, dict):
             raise Problem(400, "start: missing in the first message: name the job to connect to")
+        self.call.held.take(2 * WINDOW_BYTES)
         exchange = self.calls.begin(self.call, self._scope(start), app=self._app)
         feeding = asyncio.get_running_loop().create_task(self._feed(start))
         feeding.add_done_callback(lambda task: self.from_app.close() if _fault(task) else None)

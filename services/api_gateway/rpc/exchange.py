@@ -2,7 +2,7 @@
 
 The app runs in a task of its own, as it does behind the HTTP server: when the caller is gone it is
 told of a disconnect and ends by itself, so no commit is cut off in the middle. Both directions are
-bounded. Tests: tests/unit/test_rpc_exchange.py.
+bounded, each by itself and all calls together. Tests: tests/unit/test_rpc_exchange.py.
 """
 
 import asyncio
@@ -15,6 +15,10 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Scope
 
 from libs.common.errors import Unavailable
+from services.api_gateway.problems import Problem
+from services.api_gateway.rpc import status
+from services.api_gateway.rpc.call import Ended
+from services.api_gateway.rpc.held_bytes import WHOLE_TIMES, HeldBytes
 from services.api_gateway.rpc.streams import check_size
 
 T = TypeVar("T")
@@ -65,13 +69,18 @@ class Pipe(Generic[T]):
 
 
 class Exchange:
-    """A request and its answer. `given` are the pieces of a body that is not known yet.
+    """A request and its answer. `given` are the pieces of a body that are not known yet.
 
-    An empty piece in `given` ends the body.
+    They follow `body`, and an empty one ends it. `held` counts the bytes that wait.
     """
 
     def __init__(
-        self, app: ASGIApp, scope: Scope, body: bytes = b"", given: Pipe[bytes] | None = None
+        self,
+        app: ASGIApp,
+        scope: Scope,
+        body: bytes = b"",
+        given: Pipe[bytes] | None = None,
+        held: HeldBytes | None = None,
     ) -> None:
         self.scope = scope
         self.status = 0
@@ -79,7 +88,9 @@ class Exchange:
         self.headers: dict[str, str] = {}
         self.body = body
         self.given = given
+        self.held = held or HeldBytes()
         self.answered: Pipe[bytes] = Pipe()
+        self._fault: Ended | None = None
         self._is_sent = False
         self._begun = asyncio.Event()
         self._gone = asyncio.Event()
@@ -99,20 +110,33 @@ class Exchange:
         await self._begun.wait()
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """Return the body of the answer as it comes. Raises Unavailable if it breaks off."""
+        """Return the body of the answer as it comes.
+
+        Raises Unavailable if it breaks off, Ended if there is no room for it.
+        """
         while (piece := await self.answered.get()) is not None:
-            yield piece
+            try:
+                yield piece
+            finally:
+                self.held.give_back(len(piece))
+        if self._fault is not None:
+            raise self._fault
         if not self.is_whole:
             raise Unavailable("the answer broke off: call again, and see the gateway's log")
 
     async def whole(self, most: int = WHOLE_BYTES_MAX) -> bytes:
         """Return the whole body of the answer.
 
-        Raises Unavailable if it breaks off, Oversized if it has more than `most` bytes.
+        Raises Unavailable if it breaks off, Oversized if it has more than `most` bytes, and Ended
+        if there is no room for it.
         """
         body = bytearray()
         async for piece in self.pieces():
             check_size(len(body) + len(piece), most)
+            try:
+                self.held.keep(WHOLE_TIMES * (len(body) + len(piece)))
+            except Problem as problem:
+                raise Ended(status.of_problem(problem)) from problem
             body += piece
         return bytes(body)
 
@@ -124,9 +148,18 @@ class Exchange:
         if self.given is not None:
             self.given.close()
 
+    async def _piece(self) -> bytes | None:
+        """Return the next piece of the body; None if the client has gone."""
+        if self.given is None or self.body:
+            piece, self.body = self.body, b""
+            return piece
+        given = await self.given.get()
+        self.held.give_back(len(given or b""))
+        return given
+
     async def _receive(self) -> Message:
         if not self._is_sent:
-            piece = self.body if self.given is None else await self.given.get()
+            piece = await self._piece()
             if piece is not None:
                 self._is_sent = self.given is None or not piece
                 return {"type": "http.request", "body": piece, "more_body": not self._is_sent}
@@ -140,8 +173,16 @@ class Exchange:
             self._begun.set()
             return
         self.is_whole = not message.get("more_body")
-        if body := message.get("body"):
-            await self.answered.put(bytes(body))
+        body = message.get("body")
+        if not body or self.answered.is_closed:
+            return
+        try:
+            self.held.take(len(body))
+        except Problem as problem:
+            self._fault = Ended(status.of_problem(problem))
+            self.leave()
+            return
+        await self.answered.put(bytes(body))
 
 
 def headers_of(message: Message) -> dict[str, str]:

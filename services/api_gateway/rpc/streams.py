@@ -39,6 +39,11 @@ class Lines:
         self.most = most
         self._rest = bytearray()
 
+    @property
+    def size(self) -> int:
+        """The bytes that wait for their rest."""
+        return len(self._rest)
+
     def add(self, piece: bytes) -> list[bytes]:
         """Return the lines that are whole now. Raises Oversized for a line above the bound."""
         first, *others = piece.split(b"\n")
@@ -67,6 +72,11 @@ class ServedEvents:
         self.most = most
         self._lines = Lines(most)
         self._fields: dict[bytes, bytearray] = {}
+
+    @property
+    def size(self) -> int:
+        """The bytes that wait for their rest."""
+        return self._lines.size + sum(map(len, self._fields.values()))
 
     def add(self, piece: bytes) -> Iterator[Served]:
         """Return the events that are whole now. Raises Oversized for one above the bound."""
