@@ -153,7 +153,7 @@ STAY: Final[dict[str, str]] = {
         cancellation.END_AGAIN_S process.service.END_S take_over.ASK_S take_over.PAUSE_S
         attempts.BACK_OFF_NS decide.preflight.GIVEN_UP_WAIT_NS
         api_gateway.gateway.RETRY_AFTER_S
-        moments.memory.LOOK_S moments.moments.OLDEST_FOR_NS moments.turns.RETRY_AFTER_S
+        moments.memory.LOOK_S moments.places.OLDEST_FOR_NS moments.turns.RETRY_AFTER_S
         moments.turns.SLICE_S provider.KEPT_NS provider.KEYS_AGAIN_NS""",
     (
         "in a job's own process, which knows no settings: the default of MUSTER_DRIVER_CALL_S"
