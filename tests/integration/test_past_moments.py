@@ -151,6 +151,16 @@ async def test_a_time_means_the_last_commit_before_it(tmp_path: Path) -> None:
         assert future["seq"] == world.gateway.cluster.seq
 
 
+async def test_the_shown_time_of_a_commit_means_that_commit(tmp_path: Path) -> None:
+    async with gateway_world(tmp_path) as world:
+        await recorded(world)
+        shown = await world.ask("GET", "/v1/moments")
+        for place in (shown["first"], shown["last"]):
+            found = (await world.ask("GET", f"/v1/moments?at={place['at']}"))["moment"]
+            assert found["at"] == place["at"]
+            assert found["seq"] >= place["seq"]
+
+
 async def test_a_member_sees_of_the_past_what_it_may_see_of_the_present(tmp_path: Path) -> None:
     async with gateway_world(tmp_path) as world:
         await world.writers.begin_term()

@@ -19,6 +19,9 @@ from services.api_gateway.problems import Problem
 from services.api_gateway.times import instant_ns, rfc3339
 from services.api_gateway.views.entries import Entries
 
+# Answers show times to the millisecond, so a time means the whole of its millisecond. Otherwise the
+# shown time of a commit would mean the one before it.
+MS: Final = 1_000_000
 # The oldest moment changes with each trim of the log.
 OLDEST_FOR_NS: Final = 10_000_000_000
 
@@ -46,7 +49,7 @@ class Places:
         self._first_place = Place(0, 0)
 
     async def seq_of(self, text: str, tenant: str) -> int:
-        """Return the commit that `text` means: a sequence, or the last one before a time.
+        """Return the commit that `text` means: a sequence, or the last one up to a time.
 
         Raises as `Moments.at`.
         """
@@ -59,7 +62,7 @@ class Places:
                     "to it, or a time"
                 )
         else:
-            at_ns = instant_ns(text, "at", self.clock.wall_ns())
+            at_ns = instant_ns(text, "at", self.clock.wall_ns()) // MS * MS + MS - 1
             is_early = at_ns < (await self._first(oldest, last)).at_ns
             seq = 0 if is_early else await self._searched(tenant, at_ns, oldest, last)
         if seq < oldest:

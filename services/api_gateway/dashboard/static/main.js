@@ -5,6 +5,7 @@ import { Component, render } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 import { go, href, listen, place } from './data/router.js';
 import { begin as beginSession, failure, session } from './data/session.js';
+import { begin as beginShown } from './data/shown.js';
 import { connect } from './data/stream.js';
 import { begin as beginSummary } from './data/summary.js';
 import { watch } from './data/version.js';
@@ -100,5 +101,6 @@ document.addEventListener('keydown', (event) => {
 listen();
 beginSession();
 beginSummary();
+beginShown();
 watch();
 render(html`<${App} />`, /** @type {HTMLElement} */ (document.getElementById('app')));

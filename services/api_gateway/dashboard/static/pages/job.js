@@ -1,8 +1,8 @@
 // @ts-check
 /** One job: how it is, what happened to it, what it printed, and why it waits. */
 import { segment } from '../data/api.js';
-import { now } from '../data/clock.js';
 import { href, moment, place } from '../data/router.js';
+import { present } from '../data/shown.js';
 import { useAnswer } from '../data/use_answer.js';
 import { html } from '../html.js';
 import { Loading, Tabs, Trouble } from '../parts/basics.js';
@@ -34,7 +34,7 @@ export default function JobPage({ name }) {
   return html`<div class="page ${tab === 'logs' ? 'filled' : ''}">
     <div class="page-head">
       <h1><a class="crumb" href=${href('/jobs')}>Jobs</a> <span class="crumb" aria-hidden="true">/</span> ${job ? title(job) : name}</h1>
-      ${job && html`<${State} state=${job.held && job.state === 'queued' ? 'held' : job.state} /><span class="sub">${request(job)} · ${span(job, now.value)} · ${job.tenant}/${job.user}</span>`}
+      ${job && html`<${State} state=${job.held && job.state === 'queued' ? 'held' : job.state} /><span class="sub">${request(job)} · ${span(job, present.value)} · ${job.tenant}/${job.user}</span>`}
       ${job && html`<div class="actions"><${JobActions} job=${job} /></div>`}
     </div>
     <${Trouble} error=${error} retry=${again} />

@@ -1,11 +1,11 @@
 // @ts-check
 /** All jobs, by filters, newest first. */
-import { now } from '../data/clock.js';
 import { changeQuery, href, moment, place } from '../data/router.js';
 import { who } from '../data/session.js';
+import { present } from '../data/shown.js';
 import { useList } from '../data/use_answer.js';
 import { html } from '../html.js';
-import { CommandLine, Empty, Trouble } from '../parts/basics.js';
+import { CommandLine, Empty, Foot, Trouble } from '../parts/basics.js';
 import { jobColumns } from '../parts/job_columns.js';
 import { Table } from '../parts/table.js';
 import * as lines from '../view/command_lines.js';
@@ -63,7 +63,7 @@ export default function JobsPage() {
       <${Table}
         label="Jobs"
         rows=${list.rows}
-        columns=${jobColumns(moment.value ? Date.now() : now.value)}
+        columns=${jobColumns(present.value)}
         keyOf=${(/** @type {any} */ job) => job.id}
         urlOf=${(/** @type {any} */ job) => href(`/jobs/${job.id}`)}
         total=${list.next === null ? list.rows.length : -1}
@@ -75,7 +75,7 @@ export default function JobsPage() {
         <//>`}
       />
     </div></section>
-    <div class="foot"><${CommandLine} line=${lines.jobs({ state: filter.state, user: filter.user, kind: filter.kind })} /></div>
+    <${Foot} line=${lines.jobs({ state: filter.state, user: filter.user, kind: filter.kind })} />
   </div>`;
 }
 

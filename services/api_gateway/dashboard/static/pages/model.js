@@ -1,9 +1,9 @@
 // @ts-check
 /** One model: its replicas, who waits for it, how it is scaled, and a chat with it. */
 import { change, segment } from '../data/api.js';
-import { now } from '../data/clock.js';
 import { href, moment } from '../data/router.js';
 import { who } from '../data/session.js';
+import { present } from '../data/shown.js';
 import { useAnswer } from '../data/use_answer.js';
 import { html } from '../html.js';
 import { CommandLine, Empty, Facts, Loading, Panel, Trouble } from '../parts/basics.js';
@@ -39,7 +39,7 @@ export default function ModelPage({ name }) {
       </div>`}
     </div>
     <${Trouble} error=${error} retry=${again} />
-    ${model.last_crash && model.state !== 'ready' && html`<p class="note bad"><span><b>Last crash</b> ${ago(millis(model.last_crash_at), now.value)}: ${model.last_crash}</span></p>`}
+    ${model.last_crash && model.state !== 'ready' && html`<p class="note bad"><span><b>Last crash</b> ${ago(millis(model.last_crash_at), present.value)}: ${model.last_crash}</span></p>`}
     <div class="columns even">
       <div class="stack">
         <${Panel} title="Replicas" class="flush"><${Replicas} model=${model} /><//>
@@ -60,7 +60,7 @@ export default function ModelPage({ name }) {
           ['Each replica', request(model)],
           ['Image', model.image],
           ['Generation', String(model.generation)],
-          ['Deployed', ago(millis(model.deployed_at), now.value)],
+          ['Deployed', ago(millis(model.deployed_at), present.value)],
           ['Crashes', model.crashes || ''],
           ['Health path', model.health_path],
           ['Adapters', model.adapter_names.join(', ')],
@@ -77,7 +77,7 @@ function Replicas({ model }) {
     { name: 'id', title: 'Replica', cell: (/** @type {any} */ each) => html`<a class="strong mono" href=${href(`/jobs/${segment(each.id)}`)}>${each.id}</a>` },
     { name: 'state', title: 'State', width: '116px', cell: (/** @type {any} */ each) => html`<${State} state=${each.ready ? 'ready' : each.state} label=${each.ready ? 'ready' : each.state} />` },
     { name: 'node', title: 'Node', width: '30%', cell: (/** @type {any} */ each) => each.node_id && html`<a href=${href(`/nodes/${segment(each.node_id)}`)}>${each.node_id}</a>` },
-    { name: 'since', title: 'Ready', width: '96px', right: true, from: 'medium', cell: (/** @type {any} */ each) => (each.ready_at ? ago(millis(each.ready_at), now.value) : '') },
+    { name: 'since', title: 'Ready', width: '96px', right: true, from: 'medium', cell: (/** @type {any} */ each) => (each.ready_at ? ago(millis(each.ready_at), present.value) : '') },
   ];
   return html`<${Table} label="Replicas" rows=${model.replicas} columns=${columns} keyOf=${(/** @type {any} */ each) => each.id} empty=${html`<${Empty} title="No replica runs">${model.wanted ? 'The scheduler starts them.' : 'The first request starts one.'}<//>`} />`;
 }

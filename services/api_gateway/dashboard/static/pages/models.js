@@ -1,11 +1,11 @@
 // @ts-check
 /** The models that this cluster serves. */
-import { now } from '../data/clock.js';
 import { href } from '../data/router.js';
 import { who } from '../data/session.js';
+import { present } from '../data/shown.js';
 import { useList } from '../data/use_answer.js';
 import { html } from '../html.js';
-import { CommandLine, Empty, Trouble } from '../parts/basics.js';
+import { CommandLine, Empty, Foot, Trouble } from '../parts/basics.js';
 import { State } from '../parts/state.js';
 import { Table } from '../parts/table.js';
 import { ago, counted, millis } from '../view/format.js';
@@ -24,7 +24,7 @@ export default function ModelsPage() {
     { name: 'request', title: 'Each replica', width: '120px', from: 'medium', cell: request },
     { name: 'scaling', title: 'Scaling', width: '110px', from: 'medium', cell: (/** @type {any} */ model) => (model.scaling ? `${model.scaling.replicas_min} to ${model.scaling.replicas_max}` : 'fixed') },
     { name: 'tenant', title: 'Tenant', width: '14%', from: 'medium', cell: (/** @type {any} */ model) => model.tenant },
-    { name: 'crash', title: 'Last crash', width: '24%', from: 'large', cell: (/** @type {any} */ model) => html`<span class="muted" title=${model.last_crash}>${model.last_crash && `${ago(millis(model.last_crash_at), now.value)}: ${model.last_crash}`}</span>` },
+    { name: 'crash', title: 'Last crash', width: '24%', from: 'large', cell: (/** @type {any} */ model) => html`<span class="muted" title=${model.last_crash}>${model.last_crash && `${ago(millis(model.last_crash_at), present.value)}: ${model.last_crash}`}</span>` },
   ];
   return html`<div class="page filled">
     <div class="page-head">
@@ -39,6 +39,6 @@ export default function ModelsPage() {
           <${CommandLine} line="muster deploy chat -- vllm serve Qwen/Qwen2.5-7B-Instruct --host {host} --port {port}" />
         <//>`} />
     </div></section>
-    <div class="foot"><${CommandLine} line="muster models" /></div>
+    <${Foot} line="muster models" />
   </div>`;
 }

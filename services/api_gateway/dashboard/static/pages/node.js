@@ -4,9 +4,10 @@ import { change, segment } from '../data/api.js';
 import { now } from '../data/clock.js';
 import { href } from '../data/router.js';
 import { who } from '../data/session.js';
+import { present } from '../data/shown.js';
 import { useAnswer } from '../data/use_answer.js';
 import { html } from '../html.js';
-import { CommandLine, Empty, Facts, Loading, Panel, Trouble } from '../parts/basics.js';
+import { Empty, Facts, Foot, Loading, Panel, Trouble } from '../parts/basics.js';
 import { Action } from '../parts/dialog.js';
 import { Lines } from '../parts/gpu_lines.js';
 import { NodeActions } from '../parts/node_actions.js';
@@ -42,7 +43,7 @@ export default function NodePage({ name }) {
       <${Panel} title="Host">
         <${Facts}
           rows=${[
-            ['Heard', node.last_heartbeat && ago(millis(node.last_heartbeat), now.value)],
+            ['Heard', node.last_heartbeat && ago(millis(node.last_heartbeat), present.value)],
             ['Registered', clock(millis(node.registered_at), now.value)],
             ['Agent', node.version],
             ['Processors', node.cpus_milli ? `${decimal(node.cpus_milli_held / 1000)} of ${decimal(node.cpus_milli / 1000)} held` : ''],
@@ -57,7 +58,7 @@ export default function NodePage({ name }) {
       <//>
     </div>
     ${Object.keys(node.isolation).length > 0 && html`<${Panel} title="Isolation between jobs"><${Facts} rows=${Object.entries(node.isolation)} /><//>`}
-    <div class="foot"><${CommandLine} line=${`muster nodes ${lines.quoted(node.id)}`} /></div>
+    <${Foot} line=${`muster nodes ${lines.quoted(node.id)}`} />
   </div>`;
 }
 

@@ -1,12 +1,12 @@
 // @ts-check
 /** The nodes: how they are, what they have free, and taking them out of service. */
 import { segment } from '../data/api.js';
-import { now } from '../data/clock.js';
 import { changeQuery, href, place } from '../data/router.js';
 import { who } from '../data/session.js';
+import { present } from '../data/shown.js';
 import { useList } from '../data/use_answer.js';
 import { html } from '../html.js';
-import { CommandLine, Empty, Trouble } from '../parts/basics.js';
+import { CommandLine, Empty, Foot, Trouble } from '../parts/basics.js';
 import { NodeActions } from '../parts/node_actions.js';
 import { Bar, State } from '../parts/state.js';
 import { Table } from '../parts/table.js';
@@ -37,7 +37,7 @@ export default function NodesPage() {
     },
     { name: 'model', title: 'GPU', width: '13%', from: 'medium', cell: (/** @type {any} */ node) => node.gpu_model },
     { name: 'jobs', title: 'Jobs', width: '56px', right: true, cell: (/** @type {any} */ node) => node.job_ids.length || '' },
-    { name: 'heard', title: 'Heard', width: '92px', right: true, from: 'large', cell: (/** @type {any} */ node) => html`<span class="muted">${node.last_heartbeat ? ago(millis(node.last_heartbeat), now.value) : ''}</span>` },
+    { name: 'heard', title: 'Heard', width: '92px', right: true, from: 'large', cell: (/** @type {any} */ node) => html`<span class="muted">${node.last_heartbeat ? ago(millis(node.last_heartbeat), present.value) : ''}</span>` },
     { name: 'note', title: 'Note', from: 'large', cell: (/** @type {any} */ node) => html`<span class="muted" title=${nodeNote(node)}>${nodeNote(node)}</span>` },
     ...(operates(who()) ? [{ name: 'act', title: '', width: '150px', right: true, from: 'medium', cell: (/** @type {any} */ node) => html`<span class="actions"><${NodeActions} node=${node} small=${true} /></span>` }] : []),
   ];
@@ -54,6 +54,6 @@ export default function NodesPage() {
       <${Table} label="Nodes" rows=${list.rows} columns=${columns} keyOf=${(/** @type {any} */ node) => node.id} urlOf=${url} onEnd=${list.more} loading=${list.loading}
         empty=${html`<${Empty} title=${state ? `No node is ${state}` : 'No node has registered yet'}><${CommandLine} line="muster node add node-1" /><//>`} />
     </div></section>
-    <div class="foot"><${CommandLine} line="muster nodes" /></div>
+    <${Foot} line="muster nodes" />
   </div>`;
 }

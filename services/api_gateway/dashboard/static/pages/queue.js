@@ -2,11 +2,12 @@
 /** The queues: what waits, in which order, since when, and why. */
 import { useState } from 'preact/hooks';
 import { segment } from '../data/api.js';
-import { now, size } from '../data/clock.js';
+import { size } from '../data/clock.js';
 import { changeQuery, href, moment, place } from '../data/router.js';
+import { present } from '../data/shown.js';
 import { useAnswer, useList } from '../data/use_answer.js';
 import { html } from '../html.js';
-import { CommandLine, Empty, Trouble } from '../parts/basics.js';
+import { Empty, Foot, Trouble } from '../parts/basics.js';
 import { JobActions } from '../parts/job_actions.js';
 import { State } from '../parts/state.js';
 import { Table } from '../parts/table.js';
@@ -35,7 +36,7 @@ export default function QueuePage() {
   const line = useAnswer(moment.value ? null : '/v1/upcoming', { queue: chosen, limit: PAGE }, { every: AGAIN_MS });
   const rows = inLine(list.rows.filter((job) => !chosen || job.queue === chosen), line.data?.jobs ?? [], list.next === null);
   const total = line.data?.total;
-  const at = moment.value ? Date.now() : now.value;
+  const at = present.value;
   const columns = [
     { name: 'at', title: '#', width: '52px', right: true, cell: (/** @type {any} */ job) => html`<span class="muted">${job.at === null ? '–' : count(job.at)}</span>` },
     { name: 'name', title: 'Job', width: size.value === 'small' ? 'auto' : '24%', cell: (/** @type {any} */ job) => html`<a class="strong" href=${href(`/jobs/${job.id}`)}>${title(job)}</a>` },
@@ -80,6 +81,6 @@ export default function QueuePage() {
         empty=${html`<${Empty} title="Nothing waits">Every job that was admitted has its GPUs.<//>`}
       />
     </div></section>
-    <div class="foot"><${CommandLine} line="muster ps --all --state queued" /></div>
+    <${Foot} line="muster ps --all --state queued" />
   </div>`;
 }

@@ -4,7 +4,7 @@ import { segment } from '../data/api.js';
 import { changeQuery, href, moment, place } from '../data/router.js';
 import { useAnswer } from '../data/use_answer.js';
 import { html } from '../html.js';
-import { Choice, CommandLine, Empty, Facts, Loading, Panel, Trouble } from '../parts/basics.js';
+import { Choice, Empty, Facts, Foot, Loading, Panel, Trouble } from '../parts/basics.js';
 import { Bar } from '../parts/state.js';
 import { Table } from '../parts/table.js';
 import { bytes, count, decimal } from '../view/format.js';
@@ -45,6 +45,6 @@ export default function TenantPage({ name }) {
       <${Trouble} error=${usage.error} retry=${usage.again} />
       <${Table} label="Usage" rows=${rows} columns=${columns} keyOf=${(/** @type {any} */ line) => String(line.key)} loading=${usage.loading} empty=${!usage.error && html`<${Empty} title="Nothing was charged in this time">A job or replica is charged when it ends.<//>`} />
     <//>`}
-    <div class="foot"><${CommandLine} line=${`muster tenant show ${tenant.name}`} /></div>
+    <${Foot} line=${`muster tenant show ${tenant.name}`} />
   </div>`;
 }

@@ -3,7 +3,7 @@
 import { changeQuery, href, moment, place } from '../data/router.js';
 import { useAnswer, useList } from '../data/use_answer.js';
 import { html } from '../html.js';
-import { Choice, CommandLine, Empty, Trouble } from '../parts/basics.js';
+import { Choice, CommandLine, Empty, Foot, Trouble } from '../parts/basics.js';
 import { Bar } from '../parts/state.js';
 import { Table } from '../parts/table.js';
 import { count, counted, decimal } from '../view/format.js';
@@ -51,6 +51,6 @@ export default function TenantsPage() {
       <${Table} label="Tenants" rows=${list.rows} columns=${columns} keyOf=${(/** @type {any} */ tenant) => tenant.name} urlOf=${url} onEnd=${list.more} loading=${list.loading}
         empty=${html`<${Empty} title="No tenant"><${CommandLine} line="muster tenant set physics --gpus 16" /><//>`} />
     </div></section>
-    <div class="foot"><${CommandLine} line=${`muster usage --since ${since} --by tenant`} /></div>
+    <${Foot} line=${`muster usage --since ${since} --by tenant`} />
   </div>`;
 }

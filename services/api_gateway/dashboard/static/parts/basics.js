@@ -1,6 +1,7 @@
 // @ts-check
 /** Small parts that every page uses: command lines, fields, notes, segmented choices, empty places. */
 import { useState } from 'preact/hooks';
+import { moment } from '../data/router.js';
 import { html } from '../html.js';
 import { Icon } from './icons.js';
 
@@ -39,6 +40,12 @@ export function CommandLine({ line, label = 'The same in the command line' }) {
   return html`<div class="command" role="group" aria-label=${label}>
     <span class="prompt" aria-hidden="true">$</span><code tabindex="0">${line}</code><${Copy} text=${line} label="Copy the command" />
   </div>`;
+}
+
+/** The command at the end of a page. Lists have no past in the command line; the whole state has.
+ * @param {{line: string}} props */
+export function Foot({ line }) {
+  return html`<div class="foot"><${CommandLine} line=${moment.value ? `muster state --at ${moment.value}` : line} /></div>`;
 }
 
 /** Names and values. @param {{rows: [string, any][]}} props */

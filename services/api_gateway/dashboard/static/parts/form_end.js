@@ -1,6 +1,6 @@
 // @ts-check
 /** The environment field and the end of the forms for jobs and models. */
-import { moment } from '../data/router.js';
+import { href, moment, place } from '../data/router.js';
 import { html } from '../html.js';
 import { CommandLine, Field, Trouble } from './basics.js';
 
@@ -17,6 +17,6 @@ export function FormEnd({ error, line, sending, text, busy }) {
   return html`<div class="content ends">
     ${error && html`<${Trouble} error=${error} />`}
     <${CommandLine} line=${line} />
-    <div class="buttons"><button type="submit" class="primary large" disabled=${sending || moment.value > 0}>${sending ? busy : text}</button></div>
+    <div class="buttons">${moment.value > 0 && html`<span class="muted">You are looking at the past. <a href=${href(place.value.path, { ...place.value.query, at: undefined })}>Go back to now</a> to submit.</span>`}<button type="submit" class="primary large" disabled=${sending || moment.value > 0}>${sending ? busy : text}</button></div>
   </div>`;
 }

@@ -1,5 +1,6 @@
 // @ts-check
 /** The columns of a list of jobs. */
+import { now } from '../data/clock.js';
 import { href } from '../data/router.js';
 import { html } from '../html.js';
 import { clock, millis } from '../view/format.js';
@@ -18,7 +19,7 @@ export function jobColumns(at, without = []) {
     { name: 'user', title: 'User', width: '15%', from: 'medium', cell: (/** @type {any} */ job) => html`<span title=${`${job.tenant}/${job.user}`}>${job.user} <span class="muted">${job.tenant}</span></span>` },
     { name: 'request', title: 'Requests', width: '130px', from: 'medium', cell: request },
     { name: 'span', title: 'Time', width: '84px', right: true, cell: (/** @type {any} */ job) => span(job, at) },
-    { name: 'submitted', title: 'Submitted', width: '112px', right: true, from: 'large', cell: (/** @type {any} */ job) => clock(millis(job.submitted_at), at) },
+    { name: 'submitted', title: 'Submitted', width: '112px', right: true, from: 'large', cell: (/** @type {any} */ job) => clock(millis(job.submitted_at), now.value) },
     { name: 'note', title: 'Note', width: '25%', from: 'large', cell: (/** @type {any} */ job) => html`<span class="muted" title=${note(job)}>${note(job)}</span>` },
   ];
   return columns.filter((column) => !without.includes(column.name));

@@ -1,7 +1,8 @@
 // @ts-check
 /** A job's facts and figures: its phases, its ranks, its GPUs, its request. */
 import { now } from '../data/clock.js';
-import { href, moment } from '../data/router.js';
+import { href } from '../data/router.js';
+import { present } from '../data/shown.js';
 import { html } from '../html.js';
 import * as lines from '../view/command_lines.js';
 import { clock, duration, gap, millis } from '../view/format.js';
@@ -15,9 +16,8 @@ const TONES = { waiting: 'wait', placed: 'place', running: 'run' };
 
 /** @param {{job: any}} props */
 export function JobDetails({ job }) {
-  const at = moment.value ? (millis(job.ended_at) ?? Date.now()) : now.value;
-  const time = (/** @type {string|null} */ text) => (text ? clock(millis(text), at) : '');
-  const parts = phases(job, at);
+  const time = (/** @type {string|null} */ text) => (text ? clock(millis(text), now.value) : '');
+  const parts = phases(job, present.value);
   const whole = parts.reduce((sum, part) => sum + part.ms, 0);
   const problems = [...job.gpu_errors, ...job.warnings, job.refused_reason].filter(Boolean);
   const said = note(job);
@@ -27,7 +27,7 @@ export function JobDetails({ job }) {
     <${Panel} title="Attempt ${job.attempt || 1}">
       <div>
         <${Bar} whole=${whole || 1} label=${parts.map((part) => `${part.name} ${gap(part.ms)}`).join(', ')} parts=${parts.map((part) => ({ value: part.ms, tone: TONES[/** @type {keyof typeof TONES} */ (part.name)], name: part.name }))} />
-        <ul class="phase-names">${parts.map((part) => html`<li key=${part.name} class=${`tone-${TONES[/** @type {keyof typeof TONES} */ (part.name)]}`}><i></i>${part.name} <b>${gap(part.ms)}</b> <span class="muted">from ${clock(part.from, at)}</span></li>`)}</ul>
+        <ul class="phase-names">${parts.map((part) => html`<li key=${part.name} class=${`tone-${TONES[/** @type {keyof typeof TONES} */ (part.name)]}`}><i></i>${part.name} <b>${gap(part.ms)}</b> <span class="muted">from ${clock(part.from, now.value)}</span></li>`)}</ul>
       </div>
       ${job.members.length > 0 && html`<${Ranks} job=${job} />`}
     <//>

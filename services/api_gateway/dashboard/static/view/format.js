@@ -47,7 +47,7 @@ export function gap(ms) {
 
 /** @param {number|null} at @param {number} now */
 export function ago(at, now) {
-  return at === null ? '–' : `${duration((now - at) / 1000)} ago`;
+  return at === null || !Number.isFinite(now) ? '–' : `${duration((now - at) / 1000)} ago`;
 }
 
 /** @param {number} value */
