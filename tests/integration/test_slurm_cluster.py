@@ -165,8 +165,11 @@ async def test_an_array_is_one_row_until_its_elements_run(slurm: Slurm) -> None:
     }
     each = await slurm.needs("squeue", "-r", "-h", "-o", "%i %t", "-j", array)
     assert f"{array}_3 PD" in each.splitlines() and len(each.splitlines()) == 3
+    await slurm.needs("scancel", "-t", "PENDING", array)
     await slurm.needs("scancel", f"{array}_1")
     await slurm.until(f"{array}_1", "CANCELLED")
+    await slurm.until(f"{array}_3", "CANCELLED")
+    assert await slurm.needs("squeue", "-h", "-o", "%i %t", "-j", array) == f"{array}_2 R\n"
     await slurm.needs("scancel", array)
     await slurm.until(f"{array}_2", "CANCELLED")
 

@@ -13,7 +13,12 @@ from libs.client.profile import Profile
 from libs.common.errors import Refused
 
 BASE: dict[str, Any] = {"user": "ada", "name": "train", "queue": "default", "node_ids": []}
-ARRAY: dict[str, Any] = {**BASE, "id": "ja", "state": "queued", "array": {"numbers": "0-9"}}
+ARRAY: dict[str, Any] = {
+    **BASE,
+    "id": "ja",
+    "state": "queued",
+    "array": {"numbers": "0-9", "states": {"queued": 8, "running": 1, "completed": 1}},
+}
 RUNS: dict[str, Any] = {
     **BASE,
     "id": "ja_0",
@@ -68,9 +73,16 @@ def test_running_elements_are_selected_by_their_own_state_and_nodes() -> None:
 
 
 def test_waiting_elements_of_an_array_that_runs_are_not_cancelled_with_the_running_ones() -> None:
-    with pytest.raises(Refused, match="elements of the array ja run"):
-        chosen([ARRAY, RUNS], "-t", "PENDING")
+    not_begun = [f"ja_{number}" for number in range(9, 2, -1)]
+    assert chosen([ARRAY, RUNS, WAITS], "-t", "PENDING") == ["ja_1", *not_begun]
+    assert chosen([ARRAY, RUNS], "-t", "PENDING") == [*not_begun, "ja_2"]
     assert chosen([ARRAY], "-t", "PENDING") == ["ja"]
+
+
+def test_too_many_waiting_elements_are_refused_before_anything_is_cancelled() -> None:
+    many = {**ARRAY, "array": {"numbers": "0-1999", "states": {"queued": 1_500, "running": 1}}}
+    with pytest.raises(Refused, match="1500 elements of the array ja wait while others run"):
+        chosen([many, RUNS], "-t", "PENDING")
 
 
 def test_an_array_without_a_state_is_cancelled_as_a_whole() -> None:

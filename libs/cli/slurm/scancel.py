@@ -6,6 +6,7 @@ from typing import Any, Final
 from libs.cli.faults import Declined
 from libs.cli.gateway import ask, job_path
 from libs.cli.slurm import states
+from libs.cli.slurm.array_numbers import numbers_of, remaining, waiting_of
 from libs.cli.slurm.ids import id_of
 from libs.cli.slurm.options import NONE, Given, Option, Table, parse
 from libs.cli.slurm.requests import (
@@ -19,6 +20,7 @@ from libs.cli.slurm.requests import (
 )
 from libs.client.profile import Profile, read_profile
 from libs.common.errors import Refused
+from libs.common.life import job_life
 
 PROGRAM: Final = "scancel"
 OPTIONS: Final = (
@@ -48,6 +50,8 @@ TABLE: Final = Table(PROGRAM, OPTIONS, REFUSED, LETTERS_REFUSED)
 FILTERS: Final = ("user", "me", "name", "jobname", "state", "partition", "nodelist")
 STATES: Final = ("PENDING", "RUNNING", "SUSPENDED")
 ENDED: Final = 409
+# Elements of an array that are named one by one.
+APART_MAX: Final = 1_000
 # The signals that end a job, by what -s may name.
 SIGNALS: Final = {
     "TERM": "TERM", "15": "TERM", "KILL": "KILL", "9": "KILL", "INT": "INT", "2": "INT",
@@ -100,42 +104,63 @@ def _listed(profile: Profile, given: Given, own: str) -> list[Json]:
 def selected(jobs: Sequence[Json], given: Given, own: str) -> list[str]:
     """Return the ids of the jobs that match all filters; elements match by their own state.
 
-    An array is selected as a whole only if each of its elements matches. Raises Refused for an
-    array that begins while -t asks for its waiting elements alone.
+    An array is selected as a whole only if each of its elements matches. Otherwise -t PENDING
+    selects its elements that have not begun, one by one. Raises Refused if those are too many.
     """
     wanted = _states(given.last("state"))
     found = [job for job in jobs if _matches(job, given, own)]
     whole = {
         str(job["id"]) for job in found if job.get("array") and _whole(job, jobs, wanted, given)
     }
-    return [
+    chosen = [
         str(job["id"])
         for job in found
         if (str(job["id"]) in whole if job.get("array") else job.get("element_of") not in whole)
         and states.state_of(job) in wanted
     ]
+    if states.PENDING in wanted and not given.has("nodelist"):
+        for job in found:
+            if job.get("array") and str(job["id"]) not in whole:
+                chosen += _not_begun(job, jobs)
+    return chosen
 
 
 def _whole(
     array: Json, jobs: Sequence[Json], wanted: tuple[states.SlurmState, ...], given: Given
 ) -> bool:
-    """Return whether the filters select every element of an array. Raises Refused."""
+    """Return whether the filters select every element of an array."""
     if given.has("nodelist"):
         return False
     if states.PENDING in wanted and states.RUNNING in wanted:
         return True
     if states.PENDING not in wanted or states.state_of(array) != states.PENDING:
         return False
-    own = [job for job in jobs if job.get("element_of") == array["id"]]
-    live = {states.state_of(job) for job in own} & {*states.ACTIVE}
-    if live - {states.PENDING}:
-        name = shown_id(str(array["id"]))
+    live = {states.state_of(job) for job in _elements(array, jobs)} & {*states.ACTIVE}
+    return not live - {states.PENDING}
+
+
+def _not_begun(array: Json, jobs: Sequence[Json]) -> list[str]:
+    """Return the ids of an array's elements that have not begun, the last one first.
+
+    Elements begin in the order of their numbers, so one that is named late could begin meanwhile.
+    """
+    if states.state_of(array) != states.PENDING:
+        return []
+    queued = sum(job["state"] == job_life.QUEUED for job in _elements(array, jobs))
+    waiting = waiting_of(array, queued)
+    name = str(array["id"])
+    if waiting > APART_MAX:
         raise Refused(
-            f"--state: elements of the array {name} run, and would be cancelled with those that "
-            f"wait; nothing is cancelled: name the elements, for example scancel {name}_3 "
-            "(squeue -r lists them)"
+            f"--state: {waiting} elements of the array {shown_id(name)} wait while others run, and "
+            f"scancel names at most {APART_MAX} one by one; nothing is cancelled: name some, for "
+            f"example scancel {shown_id(name)}_3 (squeue -r lists them), or cancel the whole array"
         )
-    return True
+    left = numbers_of(remaining(str(array["array"]["numbers"]), waiting))
+    return [f"{name}_{number}" for number in reversed(list(left))]
+
+
+def _elements(array: Json, jobs: Sequence[Json]) -> list[Json]:
+    return [job for job in jobs if job.get("element_of") == array["id"]]
 
 
 def _matches(job: Json, given: Given, own: str) -> bool:
