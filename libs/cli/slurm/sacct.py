@@ -1,12 +1,13 @@
-"""sacct: list jobs with their ends, also those that are over."""
+"""sacct: list jobs with their ends, also those that ended long ago (`ended_jobs.py`)."""
 
 import os
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from libs.cli.slurm import states
+from libs.cli.slurm import ended_jobs, states
 from libs.cli.slurm.columns import accounting_lines, parsable_lines, sacct
+from libs.cli.slurm.ids import id_of
 from libs.cli.slurm.job_columns import (
     ACCOUNTING,
     ACCOUNTING_BRIEF,
@@ -15,7 +16,7 @@ from libs.cli.slurm.job_columns import (
     at,
 )
 from libs.cli.slurm.options import NONE, Given, Option, Table, parse
-from libs.cli.slurm.requests import Json, jobs_named, list_jobs, nodes_of, own_user, rows_of
+from libs.cli.slurm.requests import Json, jobs_named, list_jobs, nodes_of, own_user, rows_of, say
 from libs.cli.slurm.times import parse_when
 from libs.client.profile import Profile, read_profile
 from libs.common.errors import Refused
@@ -89,13 +90,24 @@ def main(words: Sequence[str]) -> int:
 def _jobs(profile: Profile, given: Given, now: datetime) -> list[Json]:
     """Return the jobs with these ids, or those that the filters may let through."""
     if refs := given.listed("jobs"):
-        return jobs_named(profile, refs, lambda _: None)
+        return _named(profile, refs)
     users = given.listed("user")
     if not users and not given.has("allusers"):
         users = [own_user(profile)]
     query = {"elements": 1, "all": 1, "user": users[0] if len(users) == 1 else None}
     found = list_jobs(profile, query)
+    since, until = _window(given, now)
+    known = {str(job["id"]) for job in found}
+    found += ended_jobs.ended_between(profile, since, until, known, lambda text: say(PROGRAM, text))
     return [job for job in found if not users or job["user"] in users]
+
+
+def _named(profile: Profile, refs: Sequence[str]) -> list[Json]:
+    """Return the jobs with these ids; of those that ended long ago only the facts are left."""
+    missing: list[str] = []
+    found = jobs_named(profile, refs, missing.append)
+    read = [ended_jobs.read_job(profile, id_of(ref)) for ref in missing]
+    return found + [job for job in read if job is not None]
 
 
 def _wanted(job: Json, given: Given) -> bool:
