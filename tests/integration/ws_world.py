@@ -64,6 +64,7 @@ async def socket(
     world: World, key: str | None = KEY, url: str = "", **options: Any
 ) -> AsyncIterator[Socket]:
     headers = {"authorization": f"Bearer {key}"} if key else {}
+    headers |= options.pop("additional_headers", {})
     address = (url or world.url).replace("http", "ws", 1) + "/v1/ws"
     async with connect(
         address, additional_headers=headers, max_size=None, close_timeout=1, **options
