@@ -40,6 +40,11 @@ OF_THE_LOG: Final = (
 )
 
 
+# Something that looks like the id of a job, and what such an id is (`new_job_id`).
+LIKE_AN_ID: Final = re.compile(r"\bj(?=[a-z0-9]*[0-9])[a-z0-9]{7,}\b")
+ID: Final = re.compile(r"j[a-z2-7]{10}")
+
+
 def pages() -> dict[str, str]:
     return {path: text for path, text in texts() if path.endswith(".md")}
 
@@ -48,6 +53,18 @@ def pages() -> dict[str, str]:
 def test_a_generated_page_is_what_the_code_gives_now(name: str) -> None:
     path = ROOT / "docs" / name
     assert path.exists() and path.read_text() == PAGES[name](), "`make docs` writes it"
+
+
+def test_ids_of_jobs_in_examples_are_possible() -> None:
+    """Readers compare them with their own, and programs are written after them."""
+    read = ("docs/", "libs/", "services/", "README.md")
+    impossible = [
+        (path, found)
+        for path, text in texts()
+        for found in LIKE_AN_ID.findall(text)
+        if path.startswith(read) and not ID.fullmatch(found)
+    ]
+    assert impossible == []
 
 
 def test_no_link_between_pages_is_dead() -> None:

@@ -51,7 +51,7 @@ def end_words(job: Any) -> str:  # noqa: ANN401  a JobShown, which imports this 
 
 
 def job_line(job: Any) -> str:  # noqa: ANN401  a JobShown, which imports this module
-    """Return a job in one line: `<Job j2m4kqp3da train: running on node-1>`."""
+    """Return a job in one line: `<Job jx2m4kqp3da train: running on node-1>`."""
     name = f" {job.name}" if job.name else ""
     where = f" on {', '.join(job.node_ids[:3])}" if job.node_ids else ""
     more = f" and {len(job.node_ids) - 3} more" if len(job.node_ids) > 3 else ""

@@ -69,6 +69,6 @@ def _set(gpu: Json) -> str:
 
 
 def _holder(holder: Json) -> str:
-    """Return a job id, with its share if it holds a part: `j4f2a91c0kq 25%`."""
+    """Return a job id, with its share if it holds a part: `j4f2a5lc6kq 25%`."""
     job_id, share = str(holder["job_id"]), int(holder.get("share") or WHOLE)
     return job_id + ("" if share == WHOLE else f" {share}%")

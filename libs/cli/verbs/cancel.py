@@ -26,7 +26,7 @@ def command(refs: tuple[str, ...], signal: str | None, grace_s: int | None, wait
 
     \b
     muster cancel train
-    muster cancel --signal INT --grace 1m j4f2a91c0kq j7b10aa3epw
+    muster cancel --signal INT --grace 1m j4f2a5lc6kq j7b3oaa3epw
     """
     profile = read_profile()
     wanted = {"signal": signal, "grace_s": grace_s, "user": profile.user}

@@ -35,7 +35,7 @@ def command(ref: str, form: str) -> None:
 
     \b
     muster describe train
-    muster describe j4f2a91c0kq -o yaml
+    muster describe j4f2a5lc6kq -o yaml
     """
     profile = read_profile()
     job = ask(profile, "GET", job_path(ref))

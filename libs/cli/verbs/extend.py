@@ -22,7 +22,7 @@ def command(refs: tuple[str, ...], by_s: int) -> int:
     """Extend allocations.
 
     \b
-    muster extend j4f2a91c0kq --by 1h
+    muster extend j4f2a5lc6kq --by 1h
     """
     profile = read_profile()
 

@@ -58,7 +58,7 @@ def command(
     \b
     muster logs train
     muster logs -f --tail 20 train
-    muster logs --stderr j4f2a91c0kq 2>&1 | less
+    muster logs --stderr j4f2a5lc6kq 2>&1 | less
     muster logs --attempt 1 train
     muster logs chat/2                # replica 2 of the model chat
     """

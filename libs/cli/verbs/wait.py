@@ -28,7 +28,7 @@ def command(refs: tuple[str, ...], timeout_s: int | None) -> int:
 
     \b
     muster wait train && muster submit evaluate.yaml
-    muster wait --timeout 1h j4f2a91c0kq j7b10aa3epw
+    muster wait --timeout 1h j4f2a5lc6kq j7b3oaa3epw
     """
     profile = read_profile()
     until = None if timeout_s is None else time.monotonic() + timeout_s
