@@ -305,8 +305,8 @@ class Gateway:
             await asyncio.sleep(SURVEY_EVERY_S)
 
     def _refresh_keys(self) -> None:
-        """Read the files of keys and groups if they changed. A malformed one changes nothing."""
-        for refresh in (self.keys.refresh, self.sign_on.groups.refresh):
+        """Read the files of keys and groups again. A malformed one changes nothing."""
+        for refresh in (self.keys.refresh, self.sign_on.groups.refresh, self.vault.refresh):
             try:
                 refresh()
             except Refused as error:

@@ -2,7 +2,9 @@
 key is revoked, the session expires, or the user signs out.
 """
 
+import asyncio
 import json
+from base64 import b64encode
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -150,6 +152,23 @@ async def test_an_expired_link_and_an_expired_session_are_not_accepted(tmp_path:
         await browser.sign_in()
         assert (await browser.ask("GET", "/v1/jobs")).status == 401
         assert not (await browser.ask("GET", "/v1/session")).body["signed_in"]
+
+
+def replace_vault_key(world: World) -> None:
+    Path(world.gateway.vault.key_file).write_bytes(b64encode(b"n" * 32))
+
+
+async def test_a_replaced_vault_key_ends_all_sessions_without_a_restart(
+    world: World, browser: Browser
+) -> None:
+    await browser.sign_in()
+    assert (await browser.ask("GET", "/v1/jobs")).status == 200
+    replace_vault_key(world)
+    async with asyncio.timeout(20):
+        while (await browser.ask("GET", "/v1/jobs")).status == 200:
+            await asyncio.sleep(0.05)
+    await browser.sign_in()
+    assert (await browser.ask("GET", "/v1/jobs")).status == 200
 
 
 async def test_revoking_a_key_ends_its_sessions_and_links(world: World, browser: Browser) -> None:

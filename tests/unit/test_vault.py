@@ -56,6 +56,21 @@ async def test_a_value_moved_to_another_place_is_found_out(tmp_path: Path, place
         await kept.get(*place.split("."))
 
 
+def test_a_replaced_key_file_ends_sessions_and_a_faulty_one_changes_nothing(
+    tmp_path: Path,
+) -> None:
+    kept = vault(tmp_path)
+    kept.refresh()  # no session needed the key yet
+    first = kept.session_key()
+    Path(kept.key_file).write_text("c2hvcnQ=")
+    with pytest.raises(Refused, match="is not a vault key"):
+        kept.refresh()
+    assert kept.session_key() == first
+    Path(kept.key_file).write_bytes(base64.b64encode(b"n" * 32))
+    kept.refresh()
+    assert kept.session_key() not in (first, b"")
+
+
 async def test_without_a_usable_key_nothing_is_kept(tmp_path: Path) -> None:
     (tmp_path / "short.key").write_text("c2hvcnQ=")
     for name in ("", str(tmp_path / "none"), str(tmp_path / "short.key")):

@@ -87,10 +87,19 @@ class Vault:
         Raises Refused if no key file is configured.
         """
         if not self._session_key:  # kept, because every request with a session needs it
-            self._session_key = blake2b(
-                key=self._key(), digest_size=KEY_BYTES, person=SESSIONS
-            ).digest()
+            self._session_key = self._read_session_key()
         return self._session_key
+
+    def refresh(self) -> None:
+        """Read the key file again, which an administrator may have replaced.
+
+        Raises Refused if it cannot be used; then the previous key goes on to seal sessions.
+        """
+        if self._session_key:
+            self._session_key = self._read_session_key()
+
+    def _read_session_key(self) -> bytes:
+        return blake2b(key=self._key(), digest_size=KEY_BYTES, person=SESSIONS).digest()
 
     def _secret_box(self, tenant: str) -> SecretBox:
         return SecretBox(blake2b(tenant.encode(), key=self._key(), digest_size=KEY_BYTES).digest())
