@@ -4,7 +4,8 @@
 `whole_fleet_s` until it shows all of them. `memory_mib` is the memory of the page's process after
 some minutes of 30 changes in each second (proportional set size); `heap_mib` is JavaScript's part.
 `idle_bytes_per_s` and `busy_bytes_per_s`: what the page receives and sends without changes, and
-with them. `dropped_pct`: frames that the page did not draw in time at 30 changes in each second.
+with them. `dropped_pct`: frames that the page did not draw in time at 30 changes in each second;
+`dropped_blank_pct`: those of a page that shows only text, at the same changes, on the same machine.
 
 The browser has no GPU here, so it draws with the same processors on which the gateway runs.
 """
@@ -29,6 +30,7 @@ JOBS = 100_000
 LOADS = 3 if QUICK else 10
 MINUTES = 0.4 if QUICK else 10.0
 IDLE_S = 8.0 if QUICK else 60.0
+BLANK_S = 10.0 if QUICK else 60.0
 UPDATES = 30
 SETTING = {"gpus": NODES * 8, "jobs": JOBS}
 FRAME_MS = 1_000 / 60
@@ -115,6 +117,7 @@ async def main() -> None:
             page = await context.new_page()
             await signed_in(page, gateway)
             await loads(page, gateway)
+            await blank(page, gateway)
             await watched(context, page, gateway)
 
 
@@ -136,6 +139,25 @@ async def loads(page: Any, gateway: Server) -> None:
     say("whole_fleet_s", sorted(whole)[LOADS // 2], "s", LOADS, **SETTING)
 
 
+async def blank(page: Any, gateway: Server) -> None:
+    """Measure the frames that this machine drops by itself."""
+    await page.goto(f"{gateway.url}/livez")
+    gateway.tell(f"updates {UPDATES}")
+    await page.wait_for_timeout(1_000)
+    await page.evaluate(WATCH)
+    await page.wait_for_timeout(BLANK_S * 1_000)
+    frames = await page.evaluate("() => window.benchFrames")
+    gateway.tell("quiet")
+    say_dropped("dropped_blank_pct", frames, {"seconds": BLANK_S})
+    await page.goto(gateway.url)
+    await page.evaluate(SHOWS, NODES)
+
+
+def say_dropped(figure: str, frames: dict[str, Any], setting: dict[str, Any]) -> None:
+    dropped = 100 * frames["dropped"] / max(1, frames["dropped"] + frames["frames"])
+    say(figure, dropped, "%", frames["frames"], longest_ms=frames["longest"], **setting)
+
+
 async def watched(context: Any, page: Any, gateway: Server) -> None:
     session = await context.new_cdp_session(page)
     await session.send("Network.enable")
@@ -152,8 +174,7 @@ async def watched(context: Any, page: Any, gateway: Server) -> None:
     gateway.tell("quiet")
     shown = {"updates_per_s": UPDATES, "seconds": seconds, **SETTING}
     say("busy_bytes_per_s", busy, "B/s", 1, **shown)
-    dropped = 100 * frames["dropped"] / max(1, frames["dropped"] + frames["frames"])
-    say("dropped_pct", dropped, "%", frames["frames"], longest_ms=frames["longest"], **shown)
+    say_dropped("dropped_pct", frames, shown)
     await session.send("HeapProfiler.collectGarbage")
     heap = await session.send("Runtime.getHeapUsage")
     say("memory_mib", page_bytes() / (1 << 20), "MiB", 1, minutes=MINUTES, **SETTING)

@@ -105,6 +105,24 @@ async def test_a_node_job_or_user_is_found_on_the_map_one_after_the_other(page: 
     assert found == [first, second, second, second, None]
 
 
+async def test_the_legend_follows_a_node_whose_row_is_replaced(page: Tab) -> None:
+    found = await run(
+        page,
+        "view/fleet_words.js",
+        """const held = (job, tenant, share) => ({job, name: job + '!', tenant, share});
+        const gpu = (...holders) => ({state: 'IN_USE', health: 'healthy', service: 'online',
+          model: 'H100', free: 100 - holders.reduce((sum, each) => sum + each.share, 0), holders});
+        const node = (...gpus) => ({id: 'n', state: 'healthy', gpus});
+        const nodes = [node(gpu(held('j1', 'a', 100)), gpu(held('j2', 'b', 50))), node(gpu())];
+        const told = mode => m.legend(nodes, mode).rows.map(each => [each.name, each.share]);
+        const before = [told('tenant'), told('job'), m.legend(nodes, 'health').totals.free];
+        nodes[1] = node(gpu(held('j3', 'b', 75)));
+        return [before, told('tenant'), told('model'), m.legend(nodes, 'tenant').totals.free];""",
+    )
+    before = [[["a", 100], ["b", 50]], [["j1!", 100], ["j2!", 50]], 150]
+    assert found == [before, [["b", 125], ["a", 100]], [["H100", 225]], 75]
+
+
 async def test_a_log_is_the_same_whatever_pieces_it_comes_in(page: Tab) -> None:
     found = await run(
         page,

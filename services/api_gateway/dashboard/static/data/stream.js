@@ -23,6 +23,9 @@ const REFUSALS = 3;
 export const connection = signal({ state: 'connecting', since: Date.now() });
 /** The last commit that any answer or event named. */
 export const lastSeq = signal(0);
+/** The same for the eye: it changes twice a second at most, because each change is drawn. */
+export const shownSeq = signal(0);
+const SHOWN_MS = 500;
 
 /** @type {Map<string, Subscription>} */
 const subscriptions = new Map();
@@ -145,9 +148,18 @@ function take(frame) {
   if (typeof frame.seq === 'number' && frame.seq > (subscription.after ?? 0)) subscription.after = frame.seq;
 }
 
+let showing = 0;
+let shownAt = 0;
+
 /** @param {number} seq */
 export function noteSeq(seq) {
-  if (seq > lastSeq.value) lastSeq.value = seq;
+  if (seq <= lastSeq.value) return;
+  lastSeq.value = seq;
+  showing ||= setTimeout(() => {
+    showing = 0;
+    shownAt = Date.now();
+    shownSeq.value = lastSeq.value;
+  }, Math.max(0, shownAt + SHOWN_MS - Date.now()));
 }
 
 /** @param {string} state */

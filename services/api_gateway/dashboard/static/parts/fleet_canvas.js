@@ -21,6 +21,10 @@ class Map {
     this.draw = /** @type {CanvasRenderingContext2D} */ (canvas.getContext('2d', { alpha: true }));
     this.frame = 0;
     this.whole = true;
+    /** The window, read when it changes: a read while the page changes would lay it out at once. */
+    this.top = 0;
+    this.wide = 0;
+    this.high = 0;
     /** @type {any} */
     this.props = null;
     /** @type {import('../view/fleet_layout.js').Layout|null} */
@@ -34,10 +38,21 @@ class Map {
     this.ask(true);
   }
 
+  /** Read the size of the window. */
+  measure() {
+    this.wide = this.pane.clientWidth;
+    this.high = this.pane.clientHeight;
+    this.top = this.pane.scrollTop;
+  }
+
+  scrolled() {
+    this.top = this.pane.scrollTop;
+    this.ask(true);
+  }
+
   fit() {
     const { fleet, zoom } = this.props;
-    const width = this.pane.clientWidth;
-    const height = this.pane.clientHeight;
+    const { wide: width, high: height } = this;
     const most = fleet.nodes.reduce((/** @type {number} */ top, /** @type {any} */ node) => Math.max(top, node.gpus.length), 1);
     this.at = fitted(fleet.nodes.length, most, width, height, zoom);
     const ratio = devicePixelRatio || 1;
@@ -61,8 +76,8 @@ class Map {
     const { fleet, mode, colours, only, chosen } = this.props;
     const at = /** @type {import('../view/fleet_layout.js').Layout} */ (this.at);
     const style = { mode, colours, only, ink: palette(dark.value) };
-    const top = this.pane.scrollTop;
-    const { first, last } = shownRows(at, top, this.pane.clientHeight);
+    const { top, high } = this;
+    const { first, last } = shownRows(at, top, high);
     const begin = first * at.perRow;
     const end = Math.min(fleet.nodes.length, (last + 1) * at.perRow);
     if (this.whole) {
@@ -113,8 +128,12 @@ export function FleetCanvas(props) {
   useLayoutEffect(() => {
     const made = new Map(pane.current, canvas.current, space.current);
     map.current = made;
+    made.measure();
     made.show(props);
-    const resized = new ResizeObserver(() => made.show(made.props));
+    const resized = new ResizeObserver(() => {
+      made.measure();
+      made.show(made.props);
+    });
     resized.observe(pane.current);
     const unshaped = fleet.shape.subscribe(() => made.show(made.props));
     const unheard = fleet.version.subscribe(() => made.ask(false));
@@ -148,7 +167,7 @@ export function FleetCanvas(props) {
   };
   const node = chosen && fleet.nodes[chosen.node];
   const gpu = node?.gpus[Math.max(0, chosen.gpu)];
-  return html`<div class="map" ref=${pane} onScroll=${() => map.current?.ask(true)}>
+  return html`<div class="map" ref=${pane} onScroll=${() => map.current?.scrolled()}>
     <canvas
       ref=${canvas}
       tabindex="0"

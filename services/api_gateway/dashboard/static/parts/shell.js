@@ -4,7 +4,7 @@ import { useEffect } from 'preact/hooks';
 import { now } from '../data/clock.js';
 import { href, moment, place } from '../data/router.js';
 import { session, signOut, who } from '../data/session.js';
-import { connection, lastSeq } from '../data/stream.js';
+import { connection, shownSeq } from '../data/stream.js';
 import { counts, summary } from '../data/summary.js';
 import { dark, switchTheme } from '../data/theme.js';
 import { newer } from '../data/version.js';
@@ -93,7 +93,7 @@ function Connection() {
   if (moment.value) return null;
   const at = clock(since, now.value);
   const shown = {
-    live: ['good', 'Live', `Changes arrive as they happen. Commit ${lastSeq.value}.`],
+    live: ['good', 'Live', `Changes arrive as they happen. Commit ${shownSeq.value}.`],
     polling: ['warn', 'Every 5 s', 'This network refuses WebSockets, so the page reads again every 5 seconds.'],
     stale: ['bad', `Stale since ${at}`, 'The gateway does not answer. The page shows what it last knew, and tries again.'],
     connecting: ['off', 'Connecting', 'The page connects to the gateway.'],

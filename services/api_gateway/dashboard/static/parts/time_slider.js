@@ -6,7 +6,7 @@ import { now } from '../data/clock.js';
 import { get } from '../data/api.js';
 import { changeQuery, href, moment, place } from '../data/router.js';
 import { momentAt } from '../data/shown.js';
-import { lastSeq } from '../data/stream.js';
+import { shownSeq } from '../data/stream.js';
 import { html } from '../html.js';
 import { ago, clock, count, millis } from '../view/format.js';
 import { fieldOf, stepOf, STEPS, stepUnder, timeAt } from '../view/moments.js';
@@ -36,6 +36,11 @@ async function showAt(time, bounds, isLatest) {
     else tell(/** @type {Error} */ (error).message);
     return known?.first.seq ?? 0;
   }
+}
+
+/** The last commit, apart from the rest of the slider, which does not change with it. */
+function LastCommit() {
+  return html`<span class="muted">· commit ${count(shownSeq.value)}</span>`;
 }
 
 export function Moments() {
@@ -87,7 +92,7 @@ export function Moments() {
     <${Pick} first=${first} time=${time} onPick=${(/** @type {number} */ wanted) => show(wanted, stepOf(wanted, first, last))} />
     <span class="edge muted">${clock(first, now.value)}</span>
     <${Range} first=${first} last=${last} step=${step} text=${at ? `${clock(time, now.value)}, commit ${at}` : 'now'} onInput=${choose} onChange=${settle} />
-    <span class="side">${at ? html`<${Now} at=${at} />` : html`<span class="edge">Now <span class="muted">· commit ${count(lastSeq.value)}</span></span>`}</span>
+    <span class="side">${at ? html`<${Now} at=${at} />` : html`<span class="edge">Now <${LastCommit} /></span>`}</span>
   </footer>`;
 }
 

@@ -44,6 +44,36 @@ export function conditionWord(gpu, nodeState) {
   return gpu.state === 'MAINTENANCE' ? 'draining' : 'healthy';
 }
 
+/** What one node adds to the legend. @typedef {{held: [string, number, string][], totals: any}} Part */
+
+/** A node's row is replaced when it changes, so its part is counted once. @type {Record<string, WeakMap<any, Part>>} */
+const partsOf = {};
+
+/** @param {any} node @param {string} mode @returns {Part} */
+function partOf(node, mode) {
+  const known = (partsOf[mode] ??= new WeakMap());
+  const before = known.get(node);
+  if (before) return before;
+  const totals = { free: 0, total: 0, ok: 0, warn: 0, bad: 0, off: 0 };
+  /** @type {Map<string, [string, number, string]>} */
+  const held = new Map();
+  for (const gpu of node.gpus) {
+    totals.total += 1;
+    const shown = condition(gpu, node.state);
+    totals[shown] += 1;
+    if (shown === 'ok') totals.free += gpu.free;
+    if (mode === 'health') continue;
+    for (const holder of gpu.holders) {
+      const key = keyOf(holder, gpu, mode);
+      const name = mode === 'job' ? holderName(holder) : key;
+      held.set(key, [key, (held.get(key)?.[1] ?? 0) + holder.share, name]);
+    }
+  }
+  const part = { held: [...held.values()], totals };
+  known.set(node, part);
+  return part;
+}
+
 /** The rows of the legend: each key with its hundredths of GPUs, most first.
  *  @param {any[]} nodes @param {string} mode */
 export function legend(nodes, mode) {
@@ -53,17 +83,11 @@ export function legend(nodes, mode) {
   const names = new Map();
   const totals = { free: 0, total: 0, ok: 0, warn: 0, bad: 0, off: 0 };
   for (const node of nodes) {
-    for (const gpu of node.gpus) {
-      totals.total += 1;
-      const shown = condition(gpu, node.state);
-      totals[shown] += 1;
-      if (shown === 'ok') totals.free += gpu.free;
-      if (mode === 'health') continue;
-      for (const holder of gpu.holders) {
-        const key = keyOf(holder, gpu, mode);
-        held.set(key, (held.get(key) ?? 0) + holder.share);
-        if (mode === 'job') names.set(key, holderName(holder));
-      }
+    const part = partOf(node, mode);
+    for (const name of /** @type {(keyof typeof totals)[]} */ (Object.keys(totals))) totals[name] += part.totals[name];
+    for (const [key, share, name] of part.held) {
+      held.set(key, (held.get(key) ?? 0) + share);
+      names.set(key, name);
     }
   }
   const rows = [...held].map(([key, share]) => ({ key, share, name: names.get(key) ?? key })).sort((a, b) => b.share - a.share || (a.key < b.key ? -1 : 1));
