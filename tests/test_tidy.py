@@ -40,6 +40,8 @@ NATS_STEMS: Final = (
     "log_jetstream",
     "objects_nats",
     "once_nats",
+    "reconnecting",
+    "second_connection",
     "stream_nats",
     "uploads_nats",
 )

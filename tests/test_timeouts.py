@@ -60,7 +60,8 @@ STAY: Final[dict[str, str]] = {
         leases.PAUSE_MAX_MS core.decide.LEASE_NEEDED_NS scheduler.service.COMMIT_FAREWELL_S
         scheduler.service.SILENCE_CHECK_NS
         drains.FORGOTTEN_NS drains.LISTEN_NS connection_nats.PING_S
-        connection_nats.LEAVES_SILENT_SERVER_S""",
+        connection_nats.LEAVES_SILENT_SERVER_S feed_nats.LEAVES_S reconnecting.CLOSE_S
+        reconnecting.PAUSE_S second_connection.LOOK_S""",
     (
         "the log's own protocol: one try, repeated until MUSTER_LOG_APPEND_MS or "
         "MUSTER_LOG_CONNECT_MS"
@@ -120,7 +121,8 @@ STAY: Final[dict[str, str]] = {
         admission.LOOK_S answers.LOOK_FIRST_S answers.LOOK_MAX_S audit.service.GATHER_S
         audit.service.RETRY_S call.LAST_WORDS_S
         cancellation.LAST_WORD_S closing.COPY_AGAIN_S closing.LOOK_EVERY_S process.service.TICK_S
-        disk_watch.EVERY_S queue_errors.STARTING_S waking.FIRST_S waking.EVERY_S waking.ASKED_NS
+        disk_watch.EVERY_S edge.UNAVAILABLE_S queue_errors.STARTING_S waking.FIRST_S
+        waking.EVERY_S waking.ASKED_NS
         waking.FORGOTTEN_NS model_queue.TICK_S model_queue.WAIT_MORE_S
         gateway.SURVEY_EVERY_S gateways.ASK_AGAIN_S http.audit.FOLLOW_WAIT_S kv_nats.CREATE_AGAIN_S
         limited.RETRY_S limited.SILENT_NS serving.adapters.FAILED_NS
@@ -148,7 +150,7 @@ STAY: Final[dict[str, str]] = {
         rpc.calls.POLL_S introspection.LOOK_S introspection.SILENCE_S rpc.server.IDLE_MS
         rpc.server.PING_MS rpc.server.PING_LEAST_MS api_gateway.service.GRPC_AGAIN_S
         pulse.STILL_S pulse.EVERY_S alive.OLD_S alive.KILL_S store_watch.EVERY_S
-        store_watch.ANSWER_S
+        store_watch.ANSWER_S compose.server.END_S
         vendor_devices.STALE_S vendor_process.ANSWER_S vendor_process.BEGIN_S
         cancellation.END_AGAIN_S process.service.END_S take_over.ASK_S take_over.PAUSE_S
         attempts.BACK_OFF_NS decide.preflight.GIVEN_UP_WAIT_NS

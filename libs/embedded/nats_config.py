@@ -23,6 +23,10 @@ BESIDE_LOG_BYTES: Final = 8 << 30
 # Messages that wait to be stored in one stream. Each writer has one outstanding, so this is more
 # than the number of writers. After a flood, all writers wait for no more messages than these.
 BUFFERED_MESSAGES_MAX: Final = 4_096
+# Servers ping each other at this interval, and close a route after more unanswered pings than
+# these: until then they send a frozen server requests that another process could answer.
+ROUTE_PING: Final = "2s"
+ROUTE_PINGS_UNANSWERED_MAX: Final = 2
 # Time for a TLS handshake between servers on one busy machine.
 TLS_S: Final = 5
 
@@ -182,6 +186,8 @@ def _cluster(server: Server, peers: Peers) -> Block:
         "name": "muster",
         "listen": listen,
         "no_advertise": True,
+        "ping_interval": ROUTE_PING,
+        "ping_max": ROUTE_PINGS_UNANSWERED_MAX,
         "authorization": authorization,
         "routes": routes,
     }

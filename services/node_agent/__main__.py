@@ -24,6 +24,7 @@ from libs.common.transport.bus_nats import NatsBus
 from libs.common.transport.connection_nats import Client, connect_as
 from libs.common.transport.kv_nats import KvOutputs
 from libs.common.transport.log_jetstream import JetStreamLog
+from libs.common.transport.second_connection import repeating_bus
 from libs.common.transport.uploads import Bounds
 from services.node_agent.channels.channels import Channels
 from services.node_agent.devices.attempts import at_work, works
@@ -174,8 +175,13 @@ async def _serve(
     watch = watch_of(settings, driver, agent.devices, policy)
     pipes = listen(settings, watch, driver, sampling)
     metrics = partial(_metrics, settings.node_id, agent, driver, sampling, watch)
+    second = partial(connect_as, settings, f"node-{settings.node_id}")
     try:
-        async with scraped(settings.metrics_host, settings.metrics_port, metrics):
+        async with (
+            scraped(settings.metrics_host, settings.metrics_port, metrics),
+            repeating_bus(client, second, len(settings.servers)) as bus,
+        ):
+            agent.heartbeats.bus = bus
             await agent.run(stop)
     finally:
         for pipe in pipes:

@@ -1,21 +1,23 @@
 """The NATS connection that all parts of one process share.
 
 Facts behind the settings: nothing is buffered while the client is disconnected, because a publish
-that timed out must not be written later by surprise.
+that timed out must not be written later by surprise. A client that leaves its server chooses
+another one (`reconnecting.py`).
 """
 
 import logging
 import ssl
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
-import nats
 from nats.aio.client import Client as Client
+from nats.aio.transport import Transport
 from nats.errors import Error as NatsError
 
 from libs.common.errors import Refused, Unavailable
 from libs.common.process.cancellation import within
 from libs.common.settings.settings import Settings
+from libs.common.transport.reconnecting import PAUSE_S, HastyTransport, ServerChoice
 
 ASK_TIMEOUT_S: Final = 2.0
 CONNECT_TIMEOUT_S: Final = 10.0
@@ -49,35 +51,42 @@ async def connect(
     async def on_error(error: Exception) -> None:
         logger.warning("nats: %s", error)
 
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = {"ping_interval": PING_S, "reconnect_time_wait": PAUSE_S}
     if ca_file:
         logging.getLogger("asyncio").addFilter(_no_end_of_stream)
-        options = {
+        options |= {
             "tls": _tls_context(ca_file),
             "tls_hostname": TLS_NAME,
             "tls_handshake_first": True,
         }
     if seed is not None:
         options |= {"nkeys_seed_str": seed.decode(), "inbox_prefix": f"_INBOX_{name}".encode()}
+    client, choice = Client(), ServerChoice()
+    client._transport = cast(Transport, HastyTransport())
+    opening = client.connect(
+        servers=list(servers),
+        name=name,
+        max_reconnect_attempts=-1,
+        max_outstanding_pings=PINGS_UNANSWERED_MAX,
+        pending_size=0,
+        error_cb=on_error,
+        reconnect_to_server_handler=choice,
+        **options,
+    )
     try:
-        return await within(
-            nats.connect(
-                servers=list(servers),
-                name=name,
-                max_reconnect_attempts=-1,
-                reconnect_time_wait=0.1,
-                ping_interval=PING_S,
-                max_outstanding_pings=PINGS_UNANSWERED_MAX,
-                pending_size=0,
-                error_cb=on_error,
-                **options,
-            ),
-            within_s,
-        )
+        await within(opening, within_s)
     except (NatsError, OSError, TimeoutError) as error:
         raise Unavailable(
             f"no NATS server answers at {', '.join(servers)} ({error}): check that it runs"
         ) from error
+    choice.note(server_of(client))
+    return client
+
+
+def server_of(client: Client) -> str:
+    """Return the address (host:port) of the server that the client uses; empty if it has none."""
+    url = client.connected_url
+    return str(url.netloc) if url is not None else ""
 
 
 async def connect_as(
