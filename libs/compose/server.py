@@ -27,6 +27,8 @@ from libs.embedded.store_watch import StoreWatch
 
 TOLD: Final = "server.json"
 CONFIG: Final = "nats.conf"
+# Time for a server that is restarted to end by itself.
+END_S: Final = 10.0
 # Time to close the connection to a server that has ended.
 FAREWELL_S: Final = 2.0
 
@@ -64,7 +66,8 @@ async def _run(state: Path) -> int:
         say=print,
     )
     keeping = asyncio.create_task(_keep(kept, state, identity.server.port))
-    watching = asyncio.create_task(_watch_store(state, identity.server, process.terminate))
+    restart = partial(_end, process, ended)
+    watching = asyncio.create_task(_watch_store(identity.server, restart))
     await asyncio.wait((ended, keeping, watching), return_when=asyncio.FIRST_COMPLETED)
     for task in (keeping, watching):
         task.cancel()
@@ -110,9 +113,26 @@ async def _keep(kept: Keeper, state: Path, port: int) -> None:
     )
 
 
-async def _watch_store(state: Path, server: Server, restart: Callable[[], object]) -> None:
+async def _watch_store(server: Server, restart: Callable[[], object]) -> None:
     """Watch the server's store. `restart` ends the server; Docker then restarts the container."""
-    watch = StoreWatch(lambda: shutil.disk_usage(state).free, LOW_BYTES, print, restart)
-    await watch.run(
-        f"http://{nats_config.LOOPBACK}:{server.monitor_port}/healthz?js-enabled-only=true"
-    )
+    watch = StoreWatch(partial(_free, Path(server.store)), LOW_BYTES, print, restart)
+    await watch.run(f"http://{nats_config.LOOPBACK}:{server.monitor_port}")
+
+
+def _free(store: Path) -> int:
+    """Return the free bytes of the store's disk; 0 if they cannot be read, so nothing restarts."""
+    try:
+        return shutil.disk_usage(store).free
+    except OSError:
+        return 0
+
+
+def _end(process: asyncio.subprocess.Process, ended: asyncio.Task[int]) -> None:
+    """Ask the server to end, and kill it after END_S: a frozen server hears nothing."""
+    process.terminate()
+
+    def kill() -> None:
+        if not ended.done():
+            process.kill()
+
+    asyncio.get_running_loop().call_later(END_S, kill)

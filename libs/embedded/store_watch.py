@@ -1,19 +1,60 @@
-"""Watches the health of one nats-server's store, and restarts the server when it lost the store.
+"""Watches the store of one nats-server, and restarts the server when it no longer stores anything.
 
-A server whose disk was full switches JetStream off, and keeps it off when there is space again:
-only a restart helps. Its monitoring port reports the state. Test: tests/unit/test_store_watch.py.
+After one failed write, for example on a full disk, a server switches JetStream off, or accepts no
+more messages for a stream. It stays so when the disk has space again: only a restart helps. Its
+monitoring port tells the reason. A server that waits for other servers is left alone.
+Tests: tests/unit/test_store_watch.py, tests/integration/test_full_disk.py.
 """
 
 import asyncio
 from collections.abc import Callable
+from enum import Enum
 from typing import Final
 
 import aiohttp
+import msgspec
 
+# The health route with all reasons.
+ROUTE: Final = "/healthz?details=true"
 EVERY_S: Final = 1.0
 ANSWER_S: Final = 2.0
-# Bad answers in a row, after a good one, that cannot be an election or a slow disk.
-BAD_MAX: Final = 15
+# Answers in a row that say that nothing is stored.
+LOST_MAX: Final = 3
+# Missing answers in a row, after an answer, that cannot be a slow disk.
+SILENT_MAX: Final = 15
+# In the reasons of a server: words of a failure that only a restart repairs.
+LOST_WORDS: Final = ("write error", "not enabled")
+
+
+class Health(Enum):
+    """One answer of a server. WAITS: it is not healthy, but may become so by itself."""
+
+    GOOD = "good"
+    WAITS = "waits"
+    LOST = "lost"
+    SILENT = "silent"
+
+
+class _Reason(msgspec.Struct):
+    error: str = ""
+
+
+class _Answer(msgspec.Struct):
+    status: str = ""
+    errors: list[_Reason] = []
+
+
+def health(status: int, body: bytes) -> Health:
+    """Return the health that an answer of ROUTE tells."""
+    if status == 200:
+        return Health.GOOD
+    try:
+        answer = msgspec.json.decode(body, type=_Answer)
+    except msgspec.DecodeError:
+        return Health.WAITS
+    reasons = [reason.error.lower() for reason in answer.errors]
+    is_lost = any(word in reason for reason in reasons for word in LOST_WORDS)
+    return Health.LOST if is_lost else Health.WAITS
 
 
 class StoreWatch:
@@ -34,30 +75,47 @@ class StoreWatch:
         self.needed = needed
         self.say = say
         self.restart = restart
-        self.bad = 0
-        self.was_good = False
+        self.lost = 0
+        self.silent = 0
+        self.has_answered = False
+        self.said_full = False
 
-    def look(self, good: bool) -> None:
+    def look(self, found: Health) -> None:
         """Take one answer of the server into account. A restart waits until the disk has space."""
-        self.was_good = self.was_good or good
-        self.bad = 0 if good or not self.was_good else self.bad + 1
-        if self.bad >= BAD_MAX and self.free() >= self.needed:
-            self.say(f"nats-server has had no JetStream for {self.bad} s: restarting it")
-            self.bad, self.was_good = 0, False
-            self.restart()
+        self.has_answered = self.has_answered or found in (Health.GOOD, Health.WAITS)
+        self.lost = self.lost + 1 if found is Health.LOST else 0
+        self.silent = self.silent + 1 if found is Health.SILENT else 0
+        if self.lost >= LOST_MAX:
+            self._restart("stores nothing after a failed write")
+        elif self.has_answered and self.silent >= SILENT_MAX:
+            self._restart(f"has not answered for {self.silent} s")
+
+    def _restart(self, why: str) -> None:
+        free = self.free()
+        if free < self.needed:
+            if not self.said_full:
+                self.said_full = True
+                self.say(
+                    f"nats-server {why}, and only {free >> 20} MiB are free on its disk: it is "
+                    f"restarted when {self.needed >> 20} MiB are free"
+                )
+            return
+        self.say(f"nats-server {why}: restarting it")
+        self.lost, self.silent, self.has_answered, self.said_full = 0, 0, False, False
+        self.restart()
 
     async def run(self, url: str) -> None:
-        """Ask `url`, the server's health route, until cancelled."""
+        """Ask `url`, the address of the server's monitoring port, until cancelled."""
         timeout = aiohttp.ClientTimeout(total=ANSWER_S)
         async with aiohttp.ClientSession(timeout=timeout) as session:
             while True:
-                self.look(await _is_healthy(session, url))
+                self.look(await _asked(session, url + ROUTE))
                 await asyncio.sleep(EVERY_S)
 
 
-async def _is_healthy(session: aiohttp.ClientSession, url: str) -> bool:
+async def _asked(session: aiohttp.ClientSession, url: str) -> Health:
     try:
         async with session.get(url) as answer:
-            return answer.status == 200
+            return health(answer.status, await answer.read())
     except (aiohttp.ClientError, TimeoutError, OSError):
-        return False
+        return Health.SILENT

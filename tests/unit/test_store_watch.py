@@ -1,15 +1,18 @@
 """When a nats-server that lost its store is started again."""
 
+import json
+
 import pytest
 
-from libs.embedded.store_watch import BAD_MAX, StoreWatch
+from libs.embedded.store_watch import LOST_MAX, SILENT_MAX, Health, StoreWatch, health
 
-NEEDED = 64
+NEEDED = 64 << 20
+GOOD, WAITS, LOST, SILENT = Health.GOOD, Health.WAITS, Health.LOST, Health.SILENT
 
 
 class World:
     def __init__(self) -> None:
-        self.free = 100
+        self.free = 100 << 20
         self.said: list[str] = []
         self.restarts = 0
         self.watch = StoreWatch(lambda: self.free, NEEDED, self.said.append, self.restart)
@@ -17,8 +20,8 @@ class World:
     def restart(self) -> None:
         self.restarts += 1
 
-    def answers(self, *good: bool) -> None:
-        for each in good:
+    def answers(self, *found: Health) -> None:
+        for each in found:
             self.watch.look(each)
 
 
@@ -28,24 +31,59 @@ def world() -> World:
 
 
 def test_server_without_its_store_is_restarted_once(world: World) -> None:
-    world.answers(True, *[False] * BAD_MAX, *[False] * BAD_MAX)
-    assert world.restarts == 1 and "no JetStream" in world.said[0]
+    world.answers(GOOD, *[LOST] * LOST_MAX, *[SILENT] * SILENT_MAX)
+    assert world.restarts == 1 and "stores nothing" in world.said[0]
 
 
-def test_server_is_left_alone_while_it_starts(world: World) -> None:
-    world.answers(*[False] * (2 * BAD_MAX))
+def test_server_that_starts_on_a_full_disk_is_restarted_too(world: World) -> None:
+    world.answers(*[LOST] * LOST_MAX)
+    assert world.restarts == 1
+
+
+def test_server_that_is_silent_while_it_starts_is_left_alone(world: World) -> None:
+    world.answers(*[SILENT] * (2 * SILENT_MAX))
     assert world.restarts == 0
+
+
+def test_server_that_answered_and_then_hangs_is_restarted(world: World) -> None:
+    world.answers(GOOD, *[SILENT] * SILENT_MAX)
+    assert world.restarts == 1 and "has not answered" in world.said[0]
 
 
 def test_server_is_left_alone_after_a_short_silence(world: World) -> None:
-    world.answers(True, *[False] * (BAD_MAX - 1), True, *[False] * (BAD_MAX - 1))
+    world.answers(GOOD, *[SILENT] * (SILENT_MAX - 1), GOOD, *[SILENT] * (SILENT_MAX - 1))
     assert world.restarts == 0
 
 
-def test_full_disk_is_waited_for(world: World) -> None:
+def test_server_that_waits_for_the_others_is_left_alone(world: World) -> None:
+    world.answers(GOOD, *[WAITS] * (10 * SILENT_MAX))
+    assert world.restarts == 0
+
+
+def test_full_disk_is_waited_for_and_said_once(world: World) -> None:
     world.free = NEEDED - 1
-    world.answers(True, *[False] * (2 * BAD_MAX))
-    assert world.restarts == 0
+    world.answers(GOOD, *[LOST] * (10 * LOST_MAX))
+    assert world.restarts == 0 and len(world.said) == 1 and "63 MiB" in world.said[0]
     world.free = NEEDED
-    world.answers(False)
+    world.answers(LOST)
     assert world.restarts == 1
+
+
+@pytest.mark.parametrize(
+    ("reason", "found"),
+    [
+        ("JetStream stream 'CORE > FACTS' write error: no space left on device", LOST),
+        ("JetStream meta layer write error: no space left on device", LOST),
+        ("JetStream not enabled", LOST),
+        ("JetStream has not established contact with a meta leader", WAITS),
+        ("JetStream is still recovering meta layer", WAITS),
+    ],
+)
+def test_reason_of_a_server_tells_whether_only_a_restart_helps(reason: str, found: Health) -> None:
+    body = json.dumps({"status": "unavailable", "errors": [{"type": "STREAM", "error": reason}]})
+    assert health(503, body.encode()) is found
+
+
+def test_answer_without_a_fault_is_good_and_one_that_cannot_be_read_waits() -> None:
+    assert health(200, b"") is GOOD
+    assert health(500, b"<html>") is WAITS
