@@ -75,6 +75,8 @@ ENTRY_BYTES: Final = 250
 TENANT_PART: Final = 50
 TENANT_BYTES_MIN: Final = 1 << 20
 RETRY_AFTER_S: Final = 60
+NOT_RECORDED: Final = "It was not recorded: try again"
+UNKNOWN: Final = "It may have been recorded: check before you repeat it"
 # Node, job, attempt, stream, offset.
 OutputKey = tuple[NodeId, JobId, int, str, int]
 
@@ -356,13 +358,15 @@ class Gateway:
     async def _stored(self, facts: Sequence[AnyFact]) -> int:
         wait_s, kind = self.settings.record_ms / 1_000, f.kind_of(facts[0])
         try:
+            stored = self.writer.put(facts)
             async with asyncio.timeout(wait_s):
-                seq = await self.writer.put(facts)
+                seq = await asyncio.shield(stored)
                 await self._folded(seq)
         except TimeoutError as error:
+            known = self.writer.withdraw(stored)
             text = (
                 f"the log did not confirm {kind} within {wait_s:.0f} s: check that its servers "
-                "run and have disk space. It may have been recorded: check before you repeat it"
+                f"run and have disk space. {NOT_RECORDED if known else UNKNOWN}"
             )
             raise Unavailable(text) from error
         except (Refused, Unavailable) as error:

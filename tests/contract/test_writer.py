@@ -103,6 +103,21 @@ class Faulty:
         return self.log.read(after)
 
 
+async def test_withdrawn_facts_are_not_stored_and_the_others_are(logs: Logs) -> None:
+    log = await logs()
+    writer = await attached(log)
+    kept, withdrawn, last = (writer.put([admitted(n)]) for n in range(3))
+    assert writer.withdraw(withdrawn) and withdrawn.cancelled()
+    assert not writer.withdraw(withdrawn)
+    task = asyncio.create_task(writer.run())
+    await asyncio.gather(kept, last)
+    assert not writer.withdraw(last)
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    assert await jobs(log) == ["j0", "j2"]
+
+
 async def test_facts_keep_their_order_and_share_commits(logs: Logs) -> None:
     log = await logs()
     async with running(log) as writer:

@@ -138,6 +138,18 @@ class Writer:
         self._wake.set()
         return future
 
+    def withdraw(self, future: asyncio.Future[int]) -> bool:
+        """Remove the group that `put` returned this future for, unless its commit is under way.
+
+        Return whether it was removed: then it is certain that the log does not have its facts.
+        """
+        for index, group in enumerate(self._waiting):
+            if group.future is future:
+                del self._waiting[index]
+                future.cancel()
+                return True
+        return False
+
     @property
     def idle(self) -> bool:
         """True if no facts wait and no commit is in flight."""

@@ -41,6 +41,8 @@ KEYED: Final = "/v1"
 UPLOADS: Final = "/v1/uploads/"
 # After an answer with one of these statuses the rest of the request is not read.
 UNREAD: Final = (408, 413)
+# Retry-After of an answer 503 that names no other time: about as long as an election of the log.
+UNAVAILABLE_S: Final = 5
 METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD")
 # Messages that begin an answer.
 STARTS: Final = ("http.response.start", "websocket.http.response.start")
@@ -308,8 +310,9 @@ def refuse(problem: Problem, scope: Scope) -> Response:
             media_type="application/json",
         )
     headers = {"www-authenticate": "Bearer"} if problem.status == 401 else {}
-    if "retry_after_s" in problem.more:
-        headers["retry-after"] = str(problem.more["retry_after_s"])
+    retry_after_s = problem.more.get("retry_after_s", UNAVAILABLE_S if problem.status == 503 else 0)
+    if retry_after_s:
+        headers["retry-after"] = str(retry_after_s)
     return Response(
         render(problem), status_code=problem.status, media_type=MEDIA_TYPE, headers=headers
     )
