@@ -1,7 +1,11 @@
 """One subscription to the log on NATS JetStream: a push consumer whose order we check ourselves.
 
 `log_jetstream.py` reads the log through it. A client that is slow loses messages without notice, so
-a feed ends as soon as it is silent or skips, and the log makes another one.
+a feed ends as soon as it is silent or skips, and the log makes another one. The server's state of a
+consumer is never used: each feed has a new consumer, which begins at the reader's own position. The
+next feed may read another replica. So it begins with the last entry that the reader has, and checks
+that this replica holds the same bytes. Tests: tests/contract/test_log.py,
+tests/integration/test_divergent_log.py.
 """
 
 import asyncio
@@ -24,6 +28,9 @@ IDLE_S: Final = 0.5
 # Pause between tries to subscribe, and time for calls that may fail while unsubscribing.
 GAP_PAUSE_S: Final = 0.25
 UNSUBSCRIBE_S: Final = 1.0
+# Without an answer for this long, which is more than an election takes, the client changes servers:
+# its own may be cut off from the others.
+LEAVES_S: Final = 10.0
 # Without a message or a server heartbeat for this long, the feed ends.
 SILENCE_S: Final = 3.0
 # In a server's heartbeat: the last stream sequence that it has delivered.
@@ -38,12 +45,16 @@ class Feed:
     """One subscription: consecutive batches from `after` + 1 on, until it is silent or skips.
 
     A push consumer without acknowledgements. The feed answers its flow control itself, in order
-    after the data, so the server sends no more than the reader takes.
+    after the data, so the server sends no more than the reader takes. `known` is the entry `after`
+    as the reader has it; None: the reader does not have its bytes. `differs` becomes true if the
+    log has another entry in its place.
     """
 
-    def __init__(self, client: Client, after: int) -> None:
+    def __init__(self, client: Client, after: int, known: Entry | None = None) -> None:
         self.client = client
         self.after = after
+        self.known = known
+        self.differs = False
         self.waiting: list[Entry] = []
         self.grown = asyncio.Event()
         self.broken = False
@@ -81,7 +92,7 @@ class Feed:
         config = ConsumerConfig(
             deliver_subject=inbox,
             deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
-            opt_start_seq=self.after + 1,
+            opt_start_seq=self.after + (self.known is None),
             ack_policy=AckPolicy.NONE,
             max_deliver=1,
             mem_storage=True,
@@ -90,6 +101,7 @@ class Feed:
             flow_control=True,
             idle_heartbeat=1,
         )
+        asked = asyncio.get_running_loop().time()
         while True:
             try:
                 await self.client.jetstream(timeout=ASK_TIMEOUT_S).add_consumer(
@@ -99,7 +111,16 @@ class Feed:
             except (NatsError, TimeoutError, OSError) as error:
                 heed()
                 logger.warning("the log cannot be read yet: %s", error or "timeout")
+                asked = await self._left(asked)
                 await asyncio.sleep(GAP_PAUSE_S)
+
+    async def _left(self, asked: float) -> float:
+        """Change servers if no answer came since `asked`; return since when to count now."""
+        now = asyncio.get_running_loop().time()
+        if now - asked < LEAVES_S:
+            return asked
+        await self.client.force_reconnect()
+        return now
 
     async def _on_message(self, msg: Msg) -> None:
         self.heard = asyncio.get_running_loop().time()
@@ -109,7 +130,10 @@ class Feed:
             self._heartbeat(int(msg.headers.get(DELIVERED, 0)))
             return
         seq = _sequence(msg.reply)
-        if seq == self.after + 1:
+        if self.known is not None and seq == self.known.seq:
+            self.differs = self.known != Entry(seq, msg.subject, msg.data)
+            self.broken = self.broken or self.differs
+        elif seq == self.after + 1 and not self.differs:
             self.after = seq
             self.waiting.append(Entry(seq, msg.subject, msg.data))
         elif seq > self.after:

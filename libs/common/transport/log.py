@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from libs.common.errors import Trimmed, Unavailable
+from libs.common.errors import Corrupt, Trimmed, Unavailable
 from libs.common.process.cancellation import heed
 
 # Tries of a reader that waits for a leader, or for the scheduler to create the stream.
@@ -89,6 +89,15 @@ def not_held(seq: int) -> Trimmed:
     return Trimmed(
         f"{text}; if a snapshot exists and was not used, an earlier line gives the reason; "
         "see docs/howto/trim.md"
+    )
+
+
+def differs(entry: Entry) -> Corrupt:
+    """Return the error for a commit that the log no longer holds as it was read."""
+    return Corrupt(
+        f"commit {entry.seq} ({entry.subject}) is another one now than when it was read: the "
+        "replicas of the log differ, or the log was restored. Stop writing, and run `muster audit "
+        "verify`, which names the first commit that differs; see docs/howto/restore.md"
     )
 
 

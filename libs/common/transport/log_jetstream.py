@@ -31,6 +31,7 @@ from libs.common.transport.log import (
     AppendUnknown,
     Entry,
     Extent,
+    differs,
     message_id,
     not_held,
     settled_bounds,
@@ -225,7 +226,8 @@ class JetStreamLog:
     async def read(self, after: int) -> AsyncIterator[list[Entry]]:
         """Read through a push subscription.
 
-        If it falls silent, breaks or skips, another one starts after the last good sequence.
+        If it falls silent, breaks or skips, another one starts after the last good sequence. Raises
+        Corrupt if the log then has another commit in the place of the last one that was read.
         """
         first, last = await settled_bounds(self)
         if after > last:
@@ -235,11 +237,15 @@ class JetStreamLog:
             )
         if after + 1 < first:
             raise not_held(after + 1)
+        known: Entry | None = None
         while True:
-            feed = Feed(self.client, after)
+            feed = Feed(self.client, after, known)
             async for batch in feed.batches():
+                known = batch[-1] if batch else known
                 after += len(batch)
                 yield batch
+            if feed.differs and known is not None:
+                raise differs(known)
             if feed.broken:
                 await self._refuse_gap(after + 1)
 
