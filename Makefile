@@ -8,9 +8,10 @@ SPREAD := -n 3 --dist loadfile --no-loadscope-reorder
 PURE := $(BIN)/python -m coverage report -m --precision=2 --fail-under=100 --include=`$(BIN)/python -c "from tests.pure_files import PURE; print(','.join(PURE))"`
 GUARD := services/node_agent/supervisor/guard
 INIT := services/node_agent/runtimes/init
+WATCHDOG := services/node_agent/watchdog/watchdog
 
 .DEFAULT_GOAL := help
-.PHONY: help up down clean test test-drivers test-containers gpu attack memory clients check pure fix sim chaos bench generate docs e2e netns fabric rdma guard init browser
+.PHONY: help up down clean test test-drivers test-containers gpu attack memory clients check pure fix sim chaos bench generate docs e2e netns fabric rdma guard init watchdog browser
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -107,6 +108,11 @@ init: ## build the first process of containers (after a change of init.c; x86-64
 	$(CC) -Os -Wall -Wextra -static -nostdlib -ffreestanding -fno-asynchronous-unwind-tables -fno-stack-protector -fcf-protection=none -s \
 	  -Wl,--build-id=none -Wl,-z,noseparate-code -Wl,-z,norelro -o $(INIT).x86_64 $(INIT).c
 	cd $(dir $(INIT)) && sha256sum init.c init.x86_64 > init.sha256
+
+watchdog: ## build the lease watchdog (after a change of watchdog.c; x86-64)
+	$(CC) -Os -Wall -Wextra -static -nostdlib -ffreestanding -fno-asynchronous-unwind-tables -fno-stack-protector -fcf-protection=none -s \
+	  -Wl,--build-id=none -Wl,-z,noseparate-code -Wl,-z,norelro -o $(WATCHDOG).x86_64 $(WATCHDOG).c
+	cd $(dir $(WATCHDOG)) && sha256sum watchdog.c watchdog.x86_64 > watchdog.sha256
 
 generate: $(STAMP) ## write what is made from the code: pages of docs/, openapi.json, proto files, the client's generated parts
 	@$(BIN)/python -m libs.docs

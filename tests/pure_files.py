@@ -148,6 +148,7 @@ PURE: Final = (
     "services/node_agent/runtimes/[af]*.py",
     "services/node_agent/runtimes/container.py",
     "services/node_agent/sharing/ways.py",
+    "services/node_agent/watchdog/beats.py",
     "services/scheduler/queueing/backfill.py",
     "services/scheduler/models/drains.py",
     "services/scheduler/leases/leases.py",

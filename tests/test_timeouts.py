@@ -22,6 +22,7 @@ STAY: Final[dict[str, str]] = {
     "a unit, a calendar's length, a bucket of a histogram": """
         ordering.HOUR_NS order_intents.YEAR_S durations.UNITS_S ending.NS_PER_S
         job_intents.DAY_S job_intents.YEAR_S model.GPU_HOUR_SHARE_MS poll_loop.NS_PER_MS
+        lease_watchdog.NS_PER_MS
         rates.WINDOW_NS
         reading.AT_NS requests.NS_PER_S
         admission.SECOND_NS autoscaling.SECOND_NS fairness.SECOND_NS loads.SECOND_NS routing.MS_NS
@@ -56,7 +57,11 @@ STAY: Final[dict[str, str]] = {
     ): """
         writer.AHEAD_MAX_NS job_fold.SPAN_MORE_MS
         clock.APART_MAX_S ending.KILL_BEFORE_NS ending.MAX_SLEEP_NS ending.TERM_BEFORE_NS
-        job_directories.OVERRULE_NS
+        job_directories.OVERRULE_NS lease_watchdog.KILL_BEFORE_MS lease_watchdog.FENCE_AFTER_MS
+        lease_watchdog.FROZEN_NS lease_watchdog.LIVED_NS lease_watchdog.REPORT_NS
+        lease_watchdog.LOOK_S lease_watchdog.LOOK_FIRST_S lease_watchdog.AGAIN_FIRST_S
+        lease_watchdog.AGAIN_MAX_S lease_watchdog.PRESENT_S lease_watchdog.CLOSE_S
+        setting_checks.FENCE_MAX_S
         leases.PAUSE_MAX_MS core.decide.LEASE_NEEDED_NS scheduler.service.COMMIT_FAREWELL_S
         scheduler.service.SILENCE_CHECK_NS
         drains.FORGOTTEN_NS drains.LISTEN_NS connection_nats.PING_S

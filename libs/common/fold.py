@@ -301,4 +301,5 @@ _FOLDS: Final = {
     f.GpuControlled: device_fold.controlled,
     f.FabricProbed: fabric_fold.probed,
     f.LinkChosen: node_fold.link_chosen,
+    f.WatchdogChanged: node_fold.watchdog_changed,
 }

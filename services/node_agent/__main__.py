@@ -69,6 +69,7 @@ from services.node_agent.setting_checks import check_settings
 from services.node_agent.sharing.daemons import Program
 from services.node_agent.sharing.shares import Shares
 from services.node_agent.supervisor.lease import Lease
+from services.node_agent.watchdog.lease_watchdog import Fence
 
 GROUP_DIGITS: Final = 8
 ENFORCED: Final = "enforced"
@@ -152,6 +153,7 @@ def _machine(settings: Settings, driver: LocalDriver | SimulatedDriver, home: Ho
         users=users,
         numbers=numbers,
         keeps=True,
+        fence_ms=settings.hardware_watchdog_s * 1_000 if settings.hardware_watchdog else 0,
     )
 
 
@@ -216,7 +218,8 @@ def _agent(
     state_dir = Path(settings.state)
     keep = Keep(settings.keep_hours * 3_600, settings.keep_bytes, settings.keep_jobs)
     bounds = Bounds(settings.upload_bytes, settings.upload_files)
-    jobs = JobDirectories(state_dir, keep, bounds, home.dirs)
+    fence = Fence(settings.hardware_watchdog, settings.hardware_watchdog_s)
+    jobs = JobDirectories(state_dir, keep, bounds, home.dirs, fence)
     bus = NatsBus(client)
     program = Program(
         settings.mps_control, settings.mps_start_ms / 1_000, settings.mps_quit_ms / 1_000
@@ -327,6 +330,7 @@ async def _metrics(
             *memory_metrics(node, agent.means.pools.report()),
             *weights_metrics(node, agent.means.resident.device_bytes()),
             *([] if agent.links is None else link_metrics(node, agent.links.choices.counts())),
+            *agent.jobs.watchdog.metrics(node),
         ],
     )
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from libs.common.bounds import COUNTS
+from libs.common.devices.means import lost
 from libs.common.errors import Unavailable
 from libs.common.facts import NodeFact, NodeRegistered
 from libs.common.messages import Lease
@@ -32,6 +33,9 @@ from services.node_agent.peers.peers import Peers
 # named.
 CUT: Final = ("gpus", "labels", "isolation", "sockets", "drivers", "absent")
 
+# A key of NodeRegistered.isolation: the lease watchdog.
+WATCHDOG: Final = "watchdog"
+
 logger = logging.getLogger(__name__)
 
 
@@ -44,8 +48,12 @@ async def registration_facts(
     peers: Peers | None,
     now_ns: int,
     prober: FabricProber,
+    guard: str,
 ) -> list[NodeFact]:
-    """Return the facts of a registration: the node, then the troubles of its devices."""
+    """Return the facts of a registration: the node, then the troubles of its devices.
+
+    `guard` is what the lease watchdog lacks.
+    """
     fact = registration(
         machine,
         incarnation=state.incarnation,
@@ -54,7 +62,7 @@ async def registration_facts(
         driver=devices.driver,
         directory=await memory.directory(),
         peers=peers,
-        more=means.isolation(devices.inventory),
+        more={WATCHDOG: lost(guard), **means.isolation(devices.inventory)},
     )
     fact = replace(fact, fabric_address=prober.address)
     logger.info(
@@ -110,6 +118,7 @@ def registration(
         tells_health=True,
         takes_controls=True,
         keeps=machine.keeps,
+        fence_ms=machine.fence_ms,
         drivers=dict(driver.versions),
         absent=tuple(uuid for uuid, each in driver.absent.items() if each.lost),
     )

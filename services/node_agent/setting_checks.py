@@ -6,6 +6,8 @@ from libs.common.settings.settings import Settings
 from services.node_agent.fabric import choice
 from services.node_agent.supervisor.execs import EXECS_MAX
 
+FENCE_MAX_S = 600
+
 
 def check_settings(settings: Settings) -> None:
     """Raise Refused with the first setting that is wrong."""
@@ -30,6 +32,11 @@ def check_settings(settings: Settings) -> None:
         raise Refused(
             f"MUSTER_LINK_TRANSPORT={settings.link_transport!r} is unknown: set it to "
             f"{' or '.join(choice.WANTED)}"
+        )
+    if settings.hardware_watchdog and not 1 <= settings.hardware_watchdog_s <= FENCE_MAX_S:
+        raise Refused(
+            f"MUSTER_HARDWARE_WATCHDOG_S={settings.hardware_watchdog_s} must be from 1 to "
+            f"{FENCE_MAX_S}: give the hardware less time than the cluster's lease"
         )
     if settings.execs_per_job > EXECS_MAX:
         raise Refused(

@@ -292,6 +292,7 @@ EXAMPLES: Final[tuple[AnyFact, ...]] = (
         transport="tcp",
         why="the peer offers no RDMA: no port is active",
     ),
+    f.WatchdogChanged(node_id=NODE, incarnation=4, missing="it ended (signal 9)"),
     f.FabricRoundClosed(
         test="test-1",
         number=2,

@@ -213,7 +213,8 @@ def by_scheduler(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
         yield _of_model(model, chance)
     for node in cluster.nodes.values():
         if node.state in node_life.USABLE:
-            yield f.NodeLost(node_id=node.node_id, incarnation=node.incarnation)
+            reason = node_life.UNGUARDED if chance.random() < 0.2 else node_life.SILENT
+            yield f.NodeLost(node_id=node.node_id, incarnation=node.incarnation, reason=reason)
             continue
         if chance.random() < 0.5:
             yield f.NodeLost(

@@ -96,6 +96,11 @@ def _ended(name: str, nodes: tuple[NodeId, ...], chance: Random) -> AnyFact:
 
 def by_nodes(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
     for node in cluster.nodes.values():
+        yield f.WatchdogChanged(
+            node_id=node.node_id,
+            incarnation=node.incarnation - (chance.random() < 0.2),
+            missing=chance.choice(("", "it ended")),
+        )
         yield f.LinkChosen(
             node_id=node.node_id,
             incarnation=node.incarnation - (chance.random() < 0.2),

@@ -101,7 +101,7 @@ SELDOM: Final = {
     "fabric.test_begun": 2.0,
     "kept.placed": 3.0,
     "kept.observed": 2.0,
-    "node.link_chosen": 0.1,
+    **dict.fromkeys(("node.link_chosen", "node.watchdog_changed"), 0.1),
     **dict.fromkeys(("reservation.set", "reservation.cleared"), 0.02),
     **dict.fromkeys(
         ("job.admitted", "job.queued", "job.placed", "job.finished", "job.released"), 3.0

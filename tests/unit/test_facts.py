@@ -79,6 +79,7 @@ def test_an_example_sets_every_field_to_other_than_its_default() -> None:
 # that came after the example.
 LEFT_AT_DEFAULT = (
     "node.registered.keeps",
+    "node.registered.fence_ms",
     "tenant.set.max_pool_bytes",
     *("key.created.requests_per_minute", "key.created.tokens_per_minute"),
     *("model.scaled.tenant", "model.undeployed.tenant"),

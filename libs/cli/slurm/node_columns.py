@@ -62,13 +62,14 @@ def state_of(row: NodeRow) -> str:
 def _out_of_service(row: NodeRow) -> bool:
     present = [gpu for gpu in row.gpus if gpu.get("present")]
     withheld = bool(present) and all(gpu.get("service") != "online" for gpu in present)
-    return withheld or bool(row.node.get("revoked") or row.node.get("distrusted"))
+    return withheld or any(row.node.get(name) for name in ("revoked", "distrusted", "withheld"))
 
 
 def reason_of(row: NodeRow) -> str:
     """Return why a node takes no jobs."""
     node = row.node
-    found = node.get("revoked") or node.get("distrusted") or node.get("reason")
+    words = (node.get(name) for name in ("revoked", "distrusted", "withheld", "reason"))
+    found = next(filter(None, words), "")
     if found:
         return str(found)
     return "taken out of service" if _out_of_service(row) else NONE

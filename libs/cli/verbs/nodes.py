@@ -206,7 +206,7 @@ def _row(node: Json, wide: bool) -> list[str]:
         str(node.get("gpu_model") or "-"),
         str(node.get("address") or "-"),
         age(node.get("registered_at"), utc_now()),
-        str(node.get("reason") or ""),
+        str(node.get("reason") or node.get("withheld") or ""),
     ]
     more = [
         str(node.get("incarnation", "-")),

@@ -42,6 +42,7 @@ class NodeShown(Shown):
     many UUIDs. `left_out` names what the agent did not register because it exceeds a node's bounds.
     `transport` is what the node offers for links to other nodes, rdma or tcp, and `transport_why`
     the reason. `link_address` is where its agent takes links of other agents; empty: nowhere.
+    `withheld` is why the node gets no new jobs for now although its agent answers.
     """
 
     id: str = ""
@@ -81,6 +82,7 @@ class NodeShown(Shown):
     transport: str = ""
     transport_why: str = ""
     link_address: str = ""
+    withheld: str = ""
 
 
 class Control(Shown):

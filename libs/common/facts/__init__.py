@@ -89,6 +89,7 @@ from libs.common.facts.nesting import DEPTH_MAX, array_length, too_deep
 from libs.common.facts.node_facts import LinkChosen as LinkChosen
 from libs.common.facts.node_facts import NodeDeclaredDead as NodeDeclaredDead
 from libs.common.facts.node_facts import NodeRegistered as NodeRegistered
+from libs.common.facts.node_facts import WatchdogChanged as WatchdogChanged
 from libs.common.facts.order_facts import JobUpdated as JobUpdated
 from libs.common.facts.order_facts import QueueSet as QueueSet
 from libs.common.facts.order_facts import RequeueRequested as RequeueRequested
@@ -189,7 +190,7 @@ NodeJobFact = (
     | StandbyPromoted
 )
 GpuFact = GpuFaulted | GpuRecovered | GpuErrorSeen | GpuControlled
-NodeFact = NodeRegistered | NodeJobFact | GpuFact | FabricProbed | LinkChosen
+NodeFact = NodeRegistered | NodeJobFact | GpuFact | FabricProbed | LinkChosen | WatchdogChanged
 AnyFact = GatewayFact | QuotaFact | SchedulerFact | NodeFact
 
 

@@ -13,8 +13,9 @@ from libs.common.model import NodeId
 class NodeLost(Fact, frozen=True, tag="node.lost"):
     """The scheduler declared an incarnation of a node lost.
 
-    `reason` is silent, declared_dead or replaced. After declared_dead, the verdict of an operator,
-    jobs that ignore the lease are lost too.
+    `reason` is silent, declared_dead, replaced or unguarded. After declared_dead, the verdict of an
+    operator, jobs that ignore the lease are lost too. After unguarded, the silence of a node whose
+    lease watchdog was missing, no job is lost: nothing proves that it has ended.
     """
 
     node_id: NodeId

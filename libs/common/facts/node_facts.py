@@ -54,7 +54,8 @@ class NodeRegistered(Fact, frozen=True, tag="node.registered"):
     `transport_why` the reason; empty: the agent does not say it.
     `fabric_address` ("ip:port") is where the agent takes probes of the fabric; empty: nowhere.
     `keeps`: the agent can keep resident data of models. `link_address` ("ip:port") is where the
-    agent takes links of other agents; empty: nowhere.
+    agent takes links of other agents; empty: nowhere. `fence_ms` is the time after which a hardware
+    watchdog resets the machine when nothing tends it; 0: there is none.
     """
 
     node_id: NodeId
@@ -85,3 +86,16 @@ class NodeRegistered(Fact, frozen=True, tag="node.registered"):
     fabric_address: str = ""
     keeps: bool = False
     link_address: str = ""
+    fence_ms: int = 0
+
+
+class WatchdogChanged(Fact, frozen=True, tag="node.watchdog_changed"):
+    """The lease watchdog of a node is missing, or runs again.
+
+    `missing` is the reason; empty: it runs. A registration says that it runs. While it is missing
+    the node takes no new jobs, and its silence alone does not prove that its jobs have ended.
+    """
+
+    node_id: NodeId
+    incarnation: int
+    missing: str = ""

@@ -113,11 +113,11 @@ def lose_if_gone(cluster: Cluster, job: Job, node_id: NodeId) -> bool:
     because its JobReleased may have crossed the NodeLost. A node that comes back without a member
     that was over has lost nothing. An agent with another state directory proves nothing about the
     member. A job that ignores the lease may live on a lost node until an operator declares the node
-    dead.
+    dead, and so may every job of a node that was lost without its lease watchdog.
     """
     member, node = job.members[node_id], cluster.nodes[node_id]
     gone = member.accounted < node.incarnation and known_to_agent(node, job, member)
-    lost = node.dead if job.spec.ignores_lease else node.lost
+    lost = node.dead if job.spec.ignores_lease else node.ended
     if member.incarnation <= lost or (gone and member.state not in job_life.MEMBER_OVER):
         return lose_member(cluster, job, member)
     return False

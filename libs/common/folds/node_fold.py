@@ -58,7 +58,7 @@ def registered(cluster: Cluster, fact: f.NodeRegistered, stamp: Stamp) -> Change
     )
     node.takes_controls, node.drivers, node.distrusted = fact.takes_controls, fact.drivers, ""
     node.fabric_address, node.link_address = fact.fabric_address, fact.link_address
-    node.keeps = fact.keeps
+    node.keeps, node.unguarded, node.fence_ms = fact.keeps, "", fact.fence_ms
     node.accounted = {attempt_key(ref.job_id, ref.attempt): ref for ref in fact.attempts}
     node.absent, node.left_out = fact.absent, fact.left_out
     node.transport, node.transport_why = fact.transport, fact.transport_why
@@ -92,14 +92,24 @@ def link_chosen(cluster: Cluster, fact: f.LinkChosen, stamp: Stamp) -> Change:
     return Change((), (fact.node_id,))
 
 
+def watchdog_changed(cluster: Cluster, fact: f.WatchdogChanged, stamp: Stamp) -> Change:
+    node = cluster.nodes.get(fact.node_id)
+    if node is None or fact.incarnation != node.incarnation:
+        return IGNORED
+    node.unguarded = fact.missing[:TEXT_MAX]
+    return Change((), (fact.node_id,))
+
+
 def lost(cluster: Cluster, fact: f.NodeLost, stamp: Stamp) -> Change:
     node = cluster.nodes.get(fact.node_id)
     if node is None or fact.incarnation > node.incarnation:
         return IGNORED
     dead = fact.incarnation if fact.reason == node_life.DECLARED_DEAD else 0
-    if fact.incarnation <= node.lost and dead <= node.dead:
+    ended = 0 if fact.reason == node_life.UNGUARDED else fact.incarnation
+    if fact.incarnation <= node.lost and dead <= node.dead and ended <= node.ended:
         return IGNORED
     node.lost, node.dead = max(node.lost, fact.incarnation), max(node.dead, dead)
+    node.ended = max(node.ended, ended)
     node.replaced = [each for each in node.replaced if each > node.lost]
     node.reason = fact.reason
     if node.returned <= node.lost:

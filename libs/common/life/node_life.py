@@ -42,9 +42,11 @@ NODE_LIFE: Final[dict[tuple[str, str], str]] = {
     (UNREACHABLE, "node.returned:hurt"): DEGRADED,
 }
 
-# Reasons for which a node is lost: it was silent, or an operator declared it dead.
+# Reasons for which a node is lost: it was silent, an operator declared it dead, or it was silent
+# while nothing but its supervisors ended its jobs.
 SILENT: Final = "silent"
 DECLARED_DEAD: Final = "declared_dead"
+UNGUARDED: Final = "unguarded"
 
 # States in which a node takes work. The healthy devices of a degraded node go on.
 USABLE: Final = (HEALTHY, DEGRADED)

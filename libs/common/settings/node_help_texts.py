@@ -148,6 +148,10 @@ NODE_HELP: Final = {
         "that overwrites it ($MUSTER_GPUS). Empty: it is not cleared."
     ),
     "scrub_ms": "Agent: time for the command of MUSTER_SCRUB.",
+    "hardware_watchdog": "Agent: hardware watchdog that resets this machine when jobs outlive "
+    "their lease and nothing ends them, for example /dev/watchdog. Empty: none.",
+    "hardware_watchdog_s": "Agent: time after which that watchdog resets the machine. At least 2 s "
+    "shorter than the cluster's lease.",
     "share_grace_s": (
         "Agent: how long a job may use more device memory than its fraction, after a warning, "
         "before it is ended. 0: it is only warned."

@@ -179,6 +179,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     burn_in_ms: int = 120_000
     scrub: str = ""
     scrub_ms: int = 60_000
+    hardware_watchdog: str = ""
+    hardware_watchdog_s: int = 5
     share_grace_s: int = 60
     execs_per_job: int = 8
     cgroup: str = "muster"

@@ -205,12 +205,13 @@ def node_gpus(cluster: Cluster, node: Node) -> list[GpuView]:
 
 def silent_nodes(cluster: Cluster, job: Job) -> list[NodeId]:
     """Return the lost nodes on which the attempt may still be alive."""
-    members = job.members.values() if job.spec.ignores_lease else ()
-    return [member.node_id for member in members if _may_live(cluster, member)]
+    return [member.node_id for member in job.members.values() if _may_live(cluster, job, member)]
 
 
-def _may_live(cluster: Cluster, member: MemberView) -> bool:
-    return member.state not in job_life.MEMBER_OVER and not cluster.nodes[member.node_id].usable
+def _may_live(cluster: Cluster, job: Job, member: MemberView) -> bool:
+    node = cluster.nodes[member.node_id]
+    survives = job.spec.ignores_lease or node.ended < node.lost
+    return survives and member.state not in job_life.MEMBER_OVER and not node.usable
 
 
 def known_to_agent(node: Node, job: Job, member: MemberView) -> bool:

@@ -54,6 +54,10 @@ class Node(msgspec.Struct):
     `distrusted` is why the node gets no placements although it is usable; a registration ends it.
     `revoked` is why the servers refuse its key for ever. `ignored` counts commits of the node that
     readers ignored since it first registered; the other two fields are about the last one.
+
+    `unguarded` is why its lease watchdog is missing; empty: it runs. `fence_ms` is the time of its
+    hardware watchdog, 0 without one. `ended` is the highest incarnation that was lost with a proof
+    that its jobs have ended; jobs of later ones may be alive although the node is lost.
     """
 
     node_id: NodeId
@@ -113,6 +117,9 @@ class Node(msgspec.Struct):
     ignored: int = 0
     ignored_seq: int = 0
     ignored_reason: str = ""
+    unguarded: str = ""
+    fence_ms: int = 0
+    ended: int = 0
 
     @property
     def usable(self) -> bool:
@@ -121,7 +128,14 @@ class Node(msgspec.Struct):
     @property
     def takes_work(self) -> bool:
         """True if new work may be placed on the node."""
-        return self.usable and not (self.distrusted or self.revoked or self.is_drained)
+        return self.usable and not (
+            self.distrusted or self.revoked or self.is_drained or self.withheld
+        )
+
+    @property
+    def withheld(self) -> str:
+        """Why the node takes no new work for now, although it is usable; empty: it takes some."""
+        return f"its lease watchdog is missing: {self.unguarded}" if self.unguarded else ""
 
     @property
     def is_drained(self) -> bool:

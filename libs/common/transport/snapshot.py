@@ -19,7 +19,8 @@ from libs.common.state.cluster import Cluster
 # did not know them has dropped them. 10: dependencies by job, and their number by tenant. 11:
 # claims on devices, what was ignored of nodes. 12: memory pools. 13: names and guests of models.
 # 14: keys of replicas, limits of keys and of tenants at models, adapters of models.
-SNAPSHOT_VERSION: Final = 15
+# 16: whether the jobs of a lost node have ended.
+SNAPSHOT_VERSION: Final = 16
 
 
 class _Snapshot(msgspec.Struct, frozen=True, array_like=True):

@@ -54,6 +54,10 @@ FABRIC_WORDS: Final[dict[type[f.AnyFact], Callable[[Any], str]]] = {
     f.LinkChosen: lambda x: (
         f"node {x.node_id} opened a link to {x.peer} over {x.transport}: {x.why}"
     ),
+    f.WatchdogChanged: lambda x: (
+        f"the lease watchdog of node {x.node_id} "
+        + (f"is missing: {x.missing}" if x.missing else "runs again")
+    ),
     f.FabricRoundClosed: _closed,
     f.FabricTestEnded: _ended,
     f.PreflightEnded: _preflight,

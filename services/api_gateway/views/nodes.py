@@ -106,6 +106,7 @@ class NodeShown(msgspec.Struct):
     many UUIDs. `left_out` names what the agent did not register because it exceeds a node's bounds.
     `transport` is what the node offers for links to other nodes, rdma or tcp, and `transport_why`
     the reason. `link_address` is where its agent takes links of other agents; empty: nowhere.
+    `withheld` is why the node gets no new jobs for now although its agent answers.
     """
 
     id: str
@@ -145,6 +146,7 @@ class NodeShown(msgspec.Struct):
     transport: str
     transport_why: str
     link_address: str
+    withheld: str
 
 
 class LinkShown(msgspec.Struct):
@@ -243,6 +245,7 @@ def node_shown(cluster: Cluster, node: Node, heard_ns: int = 0) -> NodeShown:
         transport=node.transport,
         transport_why=node.transport_why,
         link_address=node.link_address,
+        withheld=node.withheld,
     )
 
 

@@ -11,7 +11,7 @@ tests/unit/test_agent_decide.py.
 from typing import Final
 
 from libs.common.devices.partition import on_cards_of
-from libs.common.facts import NodeFact
+from libs.common.facts import NodeFact, WatchdogChanged
 from libs.common.reasons import BY_THE_AGENT, NODE_LOST, OVER_SHARE, STOPPED
 from services.node_agent.core import actions as a
 from services.node_agent.core import controls as dc
@@ -74,11 +74,20 @@ def decide(state: State, now_ns: int) -> list[a.Action]:
         actions.append(a.KeepDevices(kept_devices.encode(state.devices)))
     actions += [a.KeepData(order, gone) for order, gone in keeping.take_due(state.keeps)]
     of_controls = [] if state.changed else dc.facts(state.controls)
-    facts = [*of_devices, *of_controls, *keeping.facts(state.keeps), *facts]
+    of_node = [*_guard_facts(state), *of_devices]
+    facts = [*of_node, *of_controls, *keeping.facts(state.keeps), *facts]
     if facts:
         state.unstored += 1
         actions.append(a.Record(tuple(facts), tuple(marks)))
     return actions + _forget(state) + _ask_desired(state, now_ns) + _register_again(state)
+
+
+def _guard_facts(state: State) -> list[NodeFact]:
+    """Return the fact about the lease watchdog, if the log does not know it."""
+    if state.unguarded == state.unguarded_recorded:
+        return []
+    state.unguarded_recorded = state.unguarded
+    return [WatchdogChanged(state.node_id, state.incarnation, missing=state.unguarded)]
 
 
 def next_due_ns(state: State) -> int | None:

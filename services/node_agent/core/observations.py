@@ -115,6 +115,12 @@ class ProcessExited(msgspec.Struct, frozen=True):
     exit: Exit
 
 
+class GuardChanged(msgspec.Struct, frozen=True):
+    """The lease watchdog is missing, and why; empty: it runs."""
+
+    missing: str
+
+
 class ReleaseChecked(msgspec.Struct, frozen=True):
     """The result of a release check.
 
@@ -310,6 +316,7 @@ Observation = (
     | KeepSeen
     | KeepDone
     | KeepHeld
+    | GuardChanged
     | FactsStored
 )
 

@@ -41,7 +41,8 @@ class State(msgspec.Struct, kw_only=True):
     consider an attempt although nothing happened. `changed`: the devices differ from those that the
     node registered. `unstored` counts commits that the log has not acknowledged. `release_ns`
     bounds how long a device may take to be clean after a job. `probes` are
-    ordered probes of the fabric that have still to begin.
+    ordered probes of the fabric that have still to begin. `unguarded` is why the lease watchdog is
+    missing, `unguarded_recorded` what the log says about it.
     """
 
     node_id: NodeId
@@ -69,6 +70,8 @@ class State(msgspec.Struct, kw_only=True):
     unstored: int = 0
     controls: dc.Controls = msgspec.field(default_factory=dc.Controls)
     probes: list[ProbeOrder] = []
+    unguarded: str = ""
+    unguarded_recorded: str = ""
     keeps: keeping.Keeps = msgspec.field(default_factory=keeping.Keeps)
 
 
@@ -88,7 +91,7 @@ def begin(
             before.release_ns,
             before.devices,
         )
-        state.keeps = before.keeps
+        state.keeps, state.unguarded = before.keeps, before.unguarded
         state.controls, state.unstored = before.controls, before.unstored
         state.attempts, state.timers, state.touched = before.attempts, before.timers, before.touched
         state.lease_epoch, state.lease_deadline_ns = before.lease_epoch, before.lease_deadline_ns

@@ -23,6 +23,7 @@ from libs.common.safety.folder_walk import remove_tree
 from libs.common.transport.uploads import Bounds
 from services.node_agent.core.observations import (
     Adopted,
+    GuardChanged,
     ProcessExited,
     ProcessStarted,
 )
@@ -70,6 +71,7 @@ from services.node_agent.supervision.supervisor_client import (
 )
 from services.node_agent.supervisor import records
 from services.node_agent.supervisor.lease import Lease, boottime_ns
+from services.node_agent.watchdog.lease_watchdog import NO_FENCE, Fence, LeaseWatchdog
 
 LEASE: Final = "lease"
 DEVICE_SECONDS_BYTES: Final = 32
@@ -94,6 +96,7 @@ class JobDirectories:
         keep: Keep = KEEP_ALL,
         bounds: Bounds | None = None,
         home: Mapping[str, str] = NO_GROUPS,
+        fence: Fence = NO_FENCE,
     ) -> None:
         state_dir.mkdir(parents=True, exist_ok=True)
         self.unpacking = Unpacking(state_dir.resolve(), bounds or Bounds())
@@ -101,6 +104,7 @@ class JobDirectories:
         self.lease_path = str(state_dir.resolve() / LEASE)
         self.supervisors = SupervisorClient(state_dir, self._event_came, home)
         self.on_event: OnEvent = lambda seen: None
+        self.watchdog = LeaseWatchdog(self.lease_path, home, fence)
         self.keep = keep
         self.kept = KeptDirectories(self.jobs_dir)
         self.guard: asyncio.TimerHandle | None = None
@@ -112,6 +116,7 @@ class JobDirectories:
         self.on_event = on_event
         await self.supervisors.start()
         self.lease = Lease(self.lease_path)
+        await self.watchdog.start(lambda why: on_event(GuardChanged(why)))
         await asyncio.to_thread(_sweep, self.jobs_dir)
         await self.kept.load()
         return [
@@ -125,6 +130,7 @@ class JobDirectories:
         if self.guard is not None:
             self.guard.cancel()
         self.unpacking.close()
+        await self.watchdog.close(self.supervisors.serve())
         await self.supervisors.close()
         self.lease.close()
 
@@ -146,6 +152,8 @@ class JobDirectories:
     async def launch(self, launch: Launch) -> None:
         if launch.probe is not None and not is_free(launch.probe.port):
             raise Refused(f"port {launch.probe.port} is in use on this node by another process")
+        if not launch.ignore_lease:
+            await self.watchdog.require(key_of(launch.ref))
         launch = self._with_home(launch)
         folder = OWN if launch.account is not None else "."
         request = LaunchRequest(

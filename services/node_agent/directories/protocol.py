@@ -89,12 +89,29 @@ class Taken(NamedTuple):
     closed: bool
 
 
+class Watchdog(Protocol):
+    """The second enforcer of leases (`watchdog/`)."""
+
+    def lacking(self) -> str:
+        """Return what it lacks on this machine; empty if nothing."""
+        ...
+
+    def metrics(self, node: str) -> Sequence[str]:
+        """Return its metrics, in Prometheus's text format."""
+        ...
+
+
 class JobSupervisors(Protocol):
     """Jobs that outlive the agent.
 
     Each attempt is launched at most once ever. Each ends with its lease, whether or not the agent
     lives.
     """
+
+    @property
+    def watchdog(self) -> Watchdog:
+        """The second enforcer of these jobs' lease."""
+        ...
 
     async def start(self, on_event: OnEvent) -> Sequence[Adopted]:
         """Lock the state directory and return the attempts on disk.
@@ -331,7 +348,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
 
     `environment` is what jobs inherit (PATH, HOME, LANG), never the agent's own variables. The
     fields from `cpus_milli` to `isolation` go into NodeRegistered. `numas` is where processors and
-    memory lie (`sysfs.numas`). `users`: see `accounts`.
+    memory lie (`sysfs.numas`). `users`: see `accounts`. `fence_ms`: see NodeRegistered.
     """
 
     node_id: str
@@ -362,3 +379,4 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     users: dict[str, str] = msgspec.field(default_factory=lambda: {ALL_OTHERS: SELF})
     numbers: TenantNumbers = TenantNumbers()
     keeps: bool = False
+    fence_ms: int = 0

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
+PR_SET_NAME = 15
 PR_SET_CHILD_SUBREAPER = 36
 PR_SET_NO_NEW_PRIVS = 38
 MAX_STAT_BYTES = 4096
@@ -54,6 +55,11 @@ def prctl(option: int, value: int) -> None:
     if _libc.prctl(option, value, 0, 0, 0) != 0:
         number = ctypes.get_errno()
         raise OSError(number, f"prctl({option}, {value}): {os.strerror(number)}")
+
+
+def rename(name: str) -> None:
+    """Set the name of this process, which /proc/PID/stat and ps show."""
+    _libc.prctl(PR_SET_NAME, name.encode(), 0, 0, 0)
 
 
 @functools.cache

@@ -21,9 +21,8 @@ from typing import Any, Final, NoReturn
 
 VARIABLE: Final = "MUSTER_CONTAINER"
 FAILED: Final = 125
-# `supervision.records.FAILURE`; this script imports nothing of the project.
+# As in `supervisor/records.py`; this script imports nothing of the project.
 FAILURE: Final = "container.err"
-# `supervisor.records.CONTAINER`.
 CONTAINER: Final = "container.id"
 # The folder of mount points beside the job directories, and sockets there, where only the agent's
 # user can go: the container has the first, commands of `muster exec` connect to the second.
@@ -98,14 +97,15 @@ def fail(text: str, job_dir: str) -> NoReturn:
 
 
 def note(container: str, job_dir: str) -> None:
-    """Note the container's id for the memory broker, which finds it in the control groups of the
-    container's processes.
+    """Note the container's id for the memory broker and, as the name of this process, for the lease
+    watchdog (watchdog.c): both find it in the control groups of the container's processes.
     """
     path = f"{job_dir}/{CONTAINER}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(path, flags, 0o600)
     os.write(descriptor, container.encode())
     os.close(descriptor)
+    _libc().prctl(15, f"mc:{container[:12]}".encode(), 0, 0, 0)  # PR_SET_NAME
 
 
 def tethered(path: str) -> int:

@@ -179,6 +179,10 @@ class SupervisorClient:
         ):  # after a recorded end it may serve another job
             kill_supervisor(job)
 
+    def serve(self) -> bool:
+        """Return whether a supervisor serves a job now."""
+        return bool(self._serving)
+
     def end_leased(self) -> None:
         """Kill every supervisor that still serves a job which heeds the lease; the job dies with
         it.

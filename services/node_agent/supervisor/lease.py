@@ -6,6 +6,7 @@ eight-byte store, so no reader sees half a deadline. The boot id follows, becaus
 another boot means nothing; a new boot starts at 0, expired.
 """
 
+import binascii
 import mmap
 import os
 import sys
@@ -15,7 +16,11 @@ from services.node_agent.machine.processes import boot_id, boottime_ns
 DEADLINE_BYTES = 8
 BOOT_ID_BYTES = 36
 
-__all__ = ["Lease", "boottime_ns", "map_deadline"]
+# The name of a supervisor whose job heeds the lease (at most 15 characters), and of one without.
+MARK = "muster:"
+UNMARKED = "muster"
+
+__all__ = ["Lease", "boottime_ns", "map_deadline", "mark_of"]
 
 
 class Lease:
@@ -65,6 +70,11 @@ def map_deadline(path: str) -> "memoryview[int]":
         return _words(mmap.mmap(descriptor, DEADLINE_BYTES, access=mmap.ACCESS_READ))
     finally:
         os.close(descriptor)
+
+
+def mark_of(path: str) -> str:
+    """Return the name of supervisors under this lease, by which the lease watchdog knows them."""
+    return f"{MARK}{binascii.crc32(os.fsencode(path)):08x}"
 
 
 def _words(mapped: mmap.mmap) -> "memoryview[int]":

@@ -79,6 +79,7 @@ def enter() -> None:
     os.dup2(null, 0)
     os.close(null)
     processes.prctl(processes.PR_SET_CHILD_SUBREAPER, 1)
+    processes.rename(lease.UNMARKED)
 
 
 def _run(order: Order, group: Group) -> bool:
@@ -95,6 +96,8 @@ def _run(order: Order, group: Group) -> bool:
         claimed = records.claim(".", supervision.identity)
         if not claimed:
             return False
+        if deadline is not None:
+            processes.rename(lease.mark_of(order["lease_path"]))
         job = child.start_child(order)
     except OSError as error:  # no room for a process, a descriptor or a file
         detail = f"the supervisor could not set the job up: {error}"
@@ -326,6 +329,7 @@ class AttemptSupervision:
 
     def _let_go(self) -> bool:
         """Close what belongs to this attempt."""
+        processes.rename(lease.UNMARKED)
         signal.set_wakeup_fd(-1)
         for descriptor in (self._wakeups, self._wake):
             os.close(descriptor)

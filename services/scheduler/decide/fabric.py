@@ -110,8 +110,9 @@ def why_not(cluster: Cluster, node_id: NodeId, for_job: str = "") -> str:
     node = cluster.nodes.get(node_id)
     if node is None:
         return "it has not registered"
-    if not node.usable or node.distrusted or node.revoked:
-        return f"it takes no work ({node.distrusted or node.revoked or node.state})"
+    if not node.usable or node.distrusted or node.revoked or node.withheld:
+        why = node.distrusted or node.revoked or node.withheld or node.state
+        return f"it takes no work ({why})"
     if is_leaving(cluster, node.node_id):
         return "it leaves the cluster"
     if node.members or any(job_id != for_job for job_id in node.reserved):

@@ -15,7 +15,7 @@ from libs.common.facts import (
 )
 from libs.common.life import job_life, node_life
 from libs.common.model import NodeId
-from libs.common.state.cluster import is_removed
+from libs.common.state.cluster import Node, is_removed
 from services.scheduler.decide.stops import stop_order
 from services.scheduler.leases.renewals import is_empty
 from services.scheduler.placement.bits import indexes
@@ -51,18 +51,26 @@ def return_node(state: State) -> Sequence[AnyFact]:
 def lose_node(state: State, silent: Sequence[tuple[NodeId, int]]) -> Sequence[AnyFact]:
     """Declare the loss of a node that was silent for a lease and its margin.
 
-    Its supervisors have stopped its jobs by then. An incarnation that another state directory
-    replaced that long ago is lost likewise.
+    Its supervisors have stopped its jobs by then. Without a lease watchdog beside them this is not
+    certain, so the jobs stay until an operator declares the node dead, or it comes back. A hardware
+    watchdog makes it certain too (`Leases.silent` waits for it). An incarnation that another state
+    directory replaced that long ago is lost likewise.
     """
     for node_id, incarnation in silent:
         node = state.cluster.nodes.get(node_id)
         if node is not None and node.usable and node.incarnation == incarnation:
-            return (NodeLost(node_id=node.node_id, incarnation=incarnation),)
+            reason = node_life.SILENT if _surely_ended(node) else node_life.UNGUARDED
+            return (NodeLost(node_id=node.node_id, incarnation=incarnation, reason=reason),)
         if node is not None and node.replaced and node.replaced[-1] == incarnation:
             return (
                 NodeLost(node_id=node.node_id, incarnation=incarnation, reason=reasons.REPLACED),
             )
     return NONE
+
+
+def _surely_ended(node: Node) -> bool:
+    """Return whether the jobs of a silent node have ended, even if its supervisors hang."""
+    return not node.unguarded or node.fence_ms > 0
 
 
 def vacate(state: State) -> Sequence[AnyFact]:

@@ -89,6 +89,8 @@ def _exclusion(state: State, node: Node, job: Job, request: ResourceRequest) -> 
         return No("node revoked: the servers refuse its key")
     if node.distrusted:
         return No("node distrusted, until its agent starts again")
+    if node.withheld:
+        return No(_plain(f"node withheld: {node.withheld}"))
     if node.is_drained:
         return No(_plain(f"node drained by the scheduler: {node.drain_evidence}"))
     if is_leaving(state.cluster, node.node_id):

@@ -45,13 +45,20 @@ def returned(state: State, job: Job) -> Iterator[Change]:
 
 def _unavailable(node: Node, away: list[GpuView]) -> str:
     if not node.takes_work or not away:
-        return (
-            f"node {node.node_id} "
-            f"({'revoked' if node.revoked else 'distrusted' if node.distrusted else node.state})"
-        )
+        return f"node {node.node_id} ({_unfit(node)})"
     return (
         f"the unavailable GPUs of node {node.node_id} "
         f"({', '.join(dict.fromkeys(view.away for view in away))})"
+    )
+
+
+def _unfit(node: Node) -> str:
+    return (
+        "revoked"
+        if node.revoked
+        else "distrusted"
+        if node.distrusted
+        else node.withheld or str(node.state)
     )
 
 

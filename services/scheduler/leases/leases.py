@@ -101,12 +101,11 @@ class Leases:
         self._watch(cluster, now)
         if self._hears_nothing(cluster, now):
             return []
-        margin = cluster.timing.margin_ms * MS
         return [
             (node.node_id, node.replaced[-1] if node.replaced else node.incarnation)
             for node in cluster.nodes.values()
             if _counts(node)
-            and self._held_until(node.node_id) + margin < now
+            and self._held_until(node.node_id) + _margin(cluster, node) < now
             and _life(node) == _life(acked.nodes.get(node.node_id))
         ]
 
@@ -176,6 +175,14 @@ class Leases:
 def _life(node: Node | None) -> tuple[object, ...]:
     """Return what tells one life of a node from another."""
     return (node.usable, node.incarnation, *node.replaced) if node is not None else ()
+
+
+def _margin(cluster: Cluster, node: Node) -> int:
+    """Return the time after the last possible lease in which the node's jobs end.
+
+    Without its lease watchdog that is the time of the hardware watchdog.
+    """
+    return (cluster.timing.margin_ms + (node.fence_ms if node.unguarded else 0)) * MS
 
 
 def _counts(node: Node) -> bool:
