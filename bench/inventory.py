@@ -29,6 +29,7 @@ from libs.common import facts as f
 from libs.common import subjects
 from libs.common.change import Change
 from libs.common.facts import AnyFact, Commit
+from libs.common.leadership.leading import give_signs
 from libs.common.model import JobId, JobSpec
 from libs.common.process.clock import SystemClock
 from libs.common.settings.settings import Settings
@@ -51,13 +52,6 @@ KEY: Final = "bench"
 PLACED_S: Final = 60.0
 ANSWER_S: Final = 5.0
 LOOK_S: Final = 0.05
-
-
-class Alone:
-    """The leadership of a scheduler that has no rival."""
-
-    async def renew(self, epoch: int) -> None:
-        return
 
 
 def record(stream: MemoryStream, subject: str, facts: list[AnyFact], epoch: int = 0) -> None:
@@ -102,7 +96,7 @@ async def scheduling(stream: MemoryStream, bus: MemoryBus) -> AsyncIterator[Sche
         bus=bus,
         clock=SystemClock(),
         settings=Settings(cluster_id="bench"),
-        leadership=Alone(),
+        signs=lambda leading: give_signs(leading, bus),
         store=MemorySnapshots(),
     )
     running = asyncio.create_task(scheduler.run(stop))

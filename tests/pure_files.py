@@ -42,6 +42,7 @@ PURE: Final = (
     "libs/common/state/node.py",
     "libs/common/state/ledger.py",
     "libs/common/devices/means.py",
+    "libs/common/leadership/watch.py",
     "libs/common/messages/__init__.py",
     "libs/common/messages/node_orders.py",
     "libs/common/messages/access_entry.py",

@@ -37,11 +37,13 @@ NATS_STEMS: Final = (
     "connection_nats",
     "feed_nats",
     "kv_nats",
+    "leader_nats",
     "log_jetstream",
     "objects_nats",
     "once_nats",
     "reconnecting",
     "second_connection",
+    "pages_nats",
     "stream_nats",
     "uploads_nats",
 )

@@ -157,7 +157,10 @@ STAY: Final[dict[str, str]] = {
         pulse.STILL_S pulse.EVERY_S alive.OLD_S alive.KILL_S store_watch.EVERY_S
         store_watch.ANSWER_S compose.server.END_S
         vendor_devices.STALE_S vendor_process.ANSWER_S vendor_process.BEGIN_S
-        cancellation.END_AGAIN_S process.service.END_S take_over.ASK_S take_over.PAUSE_S
+        cancellation.END_AGAIN_S process.service.END_S candidate.ASK_EVERY_S
+        candidate.ACCEPT_S candidate.TAKEN_OVER_S
+        watch.SILENCE_MIN_MS watch.PAUSE_MAX_MS watch.RECONNECT_MS beside.END_S leading.BEAT_S
+        quota.service.EMPTIED_S writer.EMPTIED_LOOK_S process.service.SLOW_NS
         attempts.BACK_OFF_NS decide.preflight.GIVEN_UP_WAIT_NS
         api_gateway.gateway.RETRY_AFTER_S
         moments.memory.LOOK_S moments.places.OLDEST_FOR_NS moments.turns.RETRY_AFTER_S

@@ -18,6 +18,10 @@ class Unavailable(MusterError):
     """
 
 
+class NoListener(Unavailable):
+    """No process listens on the subject of a request: the one that did has ended or is cut off."""
+
+
 class Fenced(MusterError):
     """Another writer appended to this writer's subject.
 

@@ -152,6 +152,11 @@ def _term_began(cluster: Cluster, fact: f.TermBegan, stamp: Stamp) -> Change:
     return Change()
 
 
+def _quota_term_began(cluster: Cluster, fact: f.QuotaTermBegan, stamp: Stamp) -> Change:
+    """Change nothing: the log's fence refuses what an older quota appends."""
+    return Change()
+
+
 def _plugin_disabled(cluster: Cluster, fact: f.PluginDisabled, stamp: Stamp) -> Change:
     before = cluster.plugins
     name = plugins.ref(fact.extends, fact.name, fact.version)
@@ -257,6 +262,7 @@ _FOLDS: Final = {
     f.UsageCharged: _usage_charged,
     f.BudgetExhausted: _budget_exhausted,
     f.BudgetRenewed: _budget_renewed,
+    f.QuotaTermBegan: _quota_term_began,
     f.TermBegan: _term_began,
     f.PluginDisabled: _plugin_disabled,
     f.ClusterConfigured: _cluster_configured,

@@ -67,12 +67,14 @@ ORDERS: Final = "orders"  # orders.<node>: scheduler -> agent
 # ask.node.<node>.<verb>: gateway -> agent: output, stdin, channel, files, prune, topology,
 # memory, link, copy, readings
 NODE_ASK: Final = "ask.node"
-# ask.scheduler.<verb>: gateway -> scheduler: why, upcoming; trimmer -> scheduler: position
+# ask.scheduler.<verb>: gateway -> scheduler: why, upcoming; trimmer -> scheduler: position;
+# scheduler -> scheduler: alive, take_over
 SCHEDULER_ASK: Final = "ask.scheduler"
-QUOTA_ASK: Final = (
-    "ask.quota"  # ask.quota.<verb>: trimmer -> quota: position; gateway -> quota: reserve, return
-)
-# ask.audit.<verb>: gateway, scheduler -> audit: archived commits, events, the signed head
+# ask.quota.<verb>: trimmer -> quota: position; gateway -> quota: reserve, return;
+# quota -> quota: alive, take_over
+QUOTA_ASK: Final = "ask.quota"
+# ask.audit.<verb>: gateway, scheduler -> audit: archived commits, events, the signed head;
+# audit -> audit: alive, take_over
 AUDIT_ASK: Final = "ask.audit"
 SECRETS_ASK: Final = (
     "ask.secrets"  # ask.secrets.<node>: agent -> gateway: what a job that is about to start names
@@ -81,7 +83,8 @@ SECRETS_ASK: Final = (
 UPLOADS_ASK: Final = "ask.uploads"
 # ask.weights.<node>: agent -> gateway: a node that has kept weights which this one cannot read
 WEIGHTS_ASK: Final = "ask.weights"
-ALIVE: Final = "alive.scheduler"  # the leader's sign of life for standbys
+# members.<service>.<instance>: each process -> gateways: whether it leads, and what it has read
+MEMBERS: Final = "members"
 # a server's keeper -> gateways: which nodes of other machines may connect, by which keys
 ADMITTED: Final = "ask.gateway.admitted"
 OUTPUT_BUCKET: Final = "OUTPUT"  # last bytes of each ended job, off its node
@@ -156,3 +159,22 @@ def ask_quota(verb: str) -> str:
 
 def ask_audit(verb: str) -> str:
     return f"{AUDIT_ASK}.{verb}"
+
+
+def ask_alive(service: str) -> str:
+    """Return the subject on which the leader of a service answers its followers."""
+    return f"ask.{service}.alive"
+
+
+def ask_take_over(service: str) -> str:
+    """Return the subject on which a leader that stops asks its followers to take over."""
+    return f"ask.{service}.take_over"
+
+
+def member(service: str, instance: str) -> str:
+    return f"{MEMBERS}.{service}.{instance}"
+
+
+def rates(number: str) -> str:
+    """Return the subject of a page of quota's rates in the bucket of leaders."""
+    return f"$KV.{LEADER_BUCKET}.rates.{number}"

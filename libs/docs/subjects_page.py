@@ -62,7 +62,7 @@ BESIDE: Final = {
         "gateway -> scheduler",
         (
             "Why a job waits, whether a job would start, the scheduler's state, and the last "
-            "heartbeat of each node."
+            "heartbeat of each node. Between schedulers: signs of life, and the hand-over."
         ),
     ),
     "QUOTA_ASK": (
@@ -93,7 +93,11 @@ BESIDE: Final = {
         "agent -> gateway",
         "A node that has kept weights which this node cannot read, with a token for a link to it.",
     ),
-    "ALIVE": (s.ALIVE, "scheduler -> standbys", "Heartbeat of the leader."),
+    "MEMBERS": (
+        s.member("SERVICE", "INSTANCE"),
+        "scheduler, quota, audit, gateway -> gateways",
+        "Whether a process leads its service, and how far it has read the log.",
+    ),
 }
 BUCKETS: Final = {
     "OUTPUT_BUCKET": (

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from libs.common.errors import MusterError
 from libs.embedded.commands import clean, down, up
-from libs.embedded.shape import Options
+from libs.embedded.shape import REPLICATED, Options
 
 VERBS = {"up": up, "down": down, "clean": clean}
 
@@ -21,6 +21,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--host")
     parser.add_argument("--port", type=int)
     parser.add_argument("--gateways", type=int)
+    for name in REPLICATED:
+        parser.add_argument(f"--{name}", type=int)
     parser.add_argument("--listen")
     parser.add_argument("--local", action="store_true", default=None)
     parser.add_argument("--force", action="store_true")

@@ -265,6 +265,7 @@ def _command(options: Options) -> list[str]:
         "host": options.host,
         "port": options.port,
         "gateways": options.gateways,
+        **{name: getattr(options, name) for name in shape.REPLICATED},
         "listen": options.listen,
     }
     given = [

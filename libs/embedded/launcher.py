@@ -262,11 +262,15 @@ class Launcher:
         agents = list(self.shape.fleet.nodes)
         stop_s = self.settings.up_stop_ms / 1_000
         order = [
-            ([plan.SCHEDULER], SCHEDULER_STOP_S),
+            (plan.members(plan.SCHEDULER, self.shape.schedulers), SCHEDULER_STOP_S),
             (agents, stop_s),
             (plan.gateways(self.shape), stop_s),
         ]
-        order += [([plan.QUOTA, permissions.AUDIT], stop_s), ([plan.SERVER], stop_s)]
+        rest = [
+            *plan.members(plan.QUOTA, self.shape.quotas),
+            *plan.members(permissions.AUDIT, self.shape.audits),
+        ]
+        order += [(rest, stop_s), ([plan.SERVER], stop_s)]
         self.say("stopping (press Ctrl-C again to kill all processes at once)")
         if self.keeping is not None:
             self.keeping.cancel()

@@ -108,7 +108,9 @@ def core(fleet: Fleet) -> dict[str, Allowed]:
         s.QUOTA_KIND: _quota(fleet),
         AUDIT: _audit(fleet),
         TRIMMER: _trimmer(),
-        OPERATOR: Allowed((*_read_facts(), *_read_audit(), *_ask()), (*_inbox(OPERATOR), s.ALIVE)),
+        OPERATOR: Allowed(
+            (*_read_facts(), *_read_audit(), *_ask()), (*_inbox(OPERATOR), _members())
+        ),
         KEEPER: Allowed((s.ADMITTED,), _inbox(KEEPER)),
     }
     found |= {gateway_name(instance): _gateway(instance, fleet) for instance in fleet.gateways}
@@ -178,8 +180,7 @@ def _scheduler(fleet: Fleet) -> Allowed:
     publish = (
         s.SCHEDULER,
         s.orders("*"),
-        s.ALIVE,
-        s.ask_scheduler("alive"),
+        *_leads(s.SCHEDULER_KIND),
         s.ask_audit("commits"),
         *_read_facts(),
         *_read_snapshots(),
@@ -194,16 +195,18 @@ def _scheduler(fleet: Fleet) -> Allowed:
         s.roster("*"),
         s.outstanding("*"),
         s.ask_scheduler(">"),
-        s.ALIVE,
     )
     return Allowed(_without_repeats(publish), (*_inbox(s.SCHEDULER_KIND), *hears))
 
 
 def _quota(fleet: Fleet) -> Allowed:
     """Return quota's lists. Gateways ask it for a share of a tenant's limit per minute."""
-    askers = (TRIMMER, *map(gateway_name, fleet.gateways))
+    askers = (s.QUOTA_KIND, TRIMMER, *map(gateway_name, fleet.gateways))
     publish = (
         s.QUOTA,
+        *_leads(s.QUOTA_KIND),
+        s.rates("*"),
+        *_read_stream(LEADER_STREAM),
         *_read_facts(),
         *_read_snapshots(),
         *(f"{_prefix(name)}.>" for name in askers),
@@ -213,7 +216,7 @@ def _quota(fleet: Fleet) -> Allowed:
 
 def _audit(fleet: Fleet) -> Allowed:
     """Return audit's lists. It publishes only what it archived: as answers, and in its streams."""
-    askers = (s.SCHEDULER_KIND, *_askers(fleet))
+    askers = (AUDIT, s.SCHEDULER_KIND, *_askers(fleet))
     own = tuple(
         f"{API}.STREAM.{verb}.{stream}"
         for stream in AUDIT_STREAMS
@@ -221,7 +224,7 @@ def _audit(fleet: Fleet) -> Allowed:
     )
     says = (s.AUDIT_EVENTS, s.AUDIT_HEADS, *own, *(f"{_prefix(name)}.>" for name in askers))
     return Allowed(
-        (*_read_facts(), *_read_snapshots(), *says),
+        (*_leads(AUDIT), *_read_facts(), *_read_snapshots(), *says),
         (*_inbox(AUDIT), *_inbox(AUDIT_VERIFY), s.ask_audit(">")),
     )
 
@@ -261,6 +264,7 @@ def _gateway(instance: str, fleet: Fleet) -> Allowed:
         s.gateway(instance),
         s.outstanding(instance),
         s.turns(instance),
+        s.member(s.GATEWAY_KIND, instance),
         *asks,
         *reads,
         *secrets,
@@ -279,8 +283,21 @@ def _gateway(instance: str, fleet: Fleet) -> Allowed:
             s.turns("*"),
             s.ADMITTED,
             s.node("*"),
+            _members(),
         ),
     )
+
+
+def _leads(service: str) -> tuple[str, ...]:
+    """Return what a process needs that may lead its service: it asks its leader, hands over to its
+    followers, and reports to the gateways.
+    """
+    return (s.ask_alive(service), s.ask_take_over(service), s.member(service, "*"))
+
+
+def _members() -> str:
+    """Return what hears of all processes of all services."""
+    return s.member("*", "*")
 
 
 def _askers(fleet: Fleet) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from libs.common.settings.settings import Settings
 from libs.embedded import certificates, identity, nats_config, permissions, servers
 from libs.embedded.permissions import AUDIT, TRIMMER
 from libs.embedded.processes import Spec
-from libs.embedded.shape import LOCAL_NODE, Shape
+from libs.embedded.shape import INSTANCES, LOCAL_NODE, Shape
 
 SERVER: Final = "nats-server"
 SCHEDULER: Final = "scheduler"
@@ -87,36 +87,43 @@ def control_plane(state: Path, shape: Shape, environ: Mapping[str, str] = os.env
     outside = msgspec.structs.replace(
         filled, gateway_host=shape.host, api_keys_file=keys, vault_key_file=vault
     )
+    services = (
+        (SCHEDULER, "services.scheduler", filled, shape.schedulers),
+        (QUOTA, "services.quota", base, shape.quotas),
+        (AUDIT, "services.audit", audit, shape.audits),
+    )
     return [
-        _service(
-            state=state,
-            name=SCHEDULER,
-            key=SCHEDULER,
-            module="services.scheduler",
-            process_settings=filled,
-            environ=environ,
-        ),
-        _service(
-            state=state,
-            name=QUOTA,
-            key=QUOTA,
-            module="services.quota",
-            process_settings=base,
-            environ=environ,
-        ),
-        _service(
-            state=state,
-            name=AUDIT,
-            key=AUDIT,
-            module="services.audit",
-            process_settings=audit,
-            environ=environ,
+        *(
+            _member(state, name, module=module, number=number, base=settings, environ=environ)
+            for name, module, settings, count in services
+            for number in range(count)
         ),
         *(
             _gateway(state, shape, number=number, base=outside, environ=environ)
             for number in range(shape.gateways)
         ),
     ]
+
+
+def members(name: str, count: int) -> list[str]:
+    """Return the names of the processes of a service; the first is the service's own."""
+    return [name, *(f"{name}-{instance}" for instance in INSTANCES[1:count])]
+
+
+def _member(
+    state: Path, name: str, module: str, number: int, base: Settings, environ: Mapping[str, str]
+) -> Spec:
+    """Return one process of a service of which one leads. Audits share one archive."""
+    own = members(name, number + 1)[number]
+    return _service(
+        state=state,
+        name=own,
+        key=name,
+        module=module,
+        process_settings=msgspec.structs.replace(base, instance=INSTANCES[number]),
+        environ=environ,
+        folder=name if name == AUDIT else own,
+    )
 
 
 def gateways(shape: Shape) -> list[str]:
@@ -226,12 +233,14 @@ def _service(
     module: str,
     process_settings: Settings,
     environ: Mapping[str, str],
+    folder: str = "",
 ) -> Spec:
     """Return one service. `name` is in its file names and in messages, `key` names its nkey.
 
-    Its environment holds only settings that differ from their defaults.
+    Its environment holds only settings that differ from their defaults. `folder` is its state
+    directory if another process shares it.
     """
-    own = state / "services" / name
+    own = state / "services" / (folder or name)
     own.mkdir(parents=True, exist_ok=True, mode=0o700)
     found = msgspec.structs.replace(
         process_settings,

@@ -28,6 +28,9 @@ LOG_BYTES_MIN: Final = 64 << 20
 NODES_MAX: Final = 1_024
 # Gateway instances; they take the port and the following ones.
 GATEWAY_INSTANCES: Final = tuple("abcdefgh")
+# Processes of a service of which one leads, and the options that say how many there are.
+INSTANCES: Final = tuple("abc")
+REPLICATED: Final = ("schedulers", "quotas", "audits")
 # The agent of this machine's own GPUs.
 LOCAL_NODE: Final = "local"
 # Files that a first start creates before cluster.json, and leaves behind if it is interrupted.
@@ -43,6 +46,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     host: str | None = None
     port: int | None = None
     gateways: int | None = None
+    schedulers: int | None = None
+    quotas: int | None = None
+    audits: int | None = None
     listen: str | None = None
     local: bool | None = None
     force: bool = False
@@ -63,6 +69,9 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     host: str = "127.0.0.1"
     port: int = 8080
     gateways: int = 1
+    schedulers: int = 1
+    quotas: int = 1
+    audits: int = 1
     nats_port: int = 0
     listen: str = ""
     local: bool = False
@@ -198,7 +207,10 @@ def _changed(shape: Shape, options: Options) -> Shape:
         )  # beside real devices, simulated nodes only if the user asked for them
     given = {
         name: getattr(options, name)
-        for name in ("nodes", "gpus", "model", "host", "port", "gateways", "listen", "local")
+        for name in (
+            *("nodes", "gpus", "model", "host", "port", "gateways", "listen", "local"),
+            *REPLICATED,
+        )
     }
     return msgspec.structs.replace(
         shape, **{name: value for name, value in given.items() if value is not None}
@@ -212,6 +224,7 @@ def _checked(shape: Shape) -> Shape:
         "port": (1, 65_536 - shape.gateways),
     }
     bounds["gateways"] = (1, len(GATEWAY_INSTANCES))
+    bounds |= dict.fromkeys(REPLICATED, (1, len(INSTANCES)))
     for name, (least, most) in bounds.items():
         if not least <= getattr(shape, name) <= most:
             raise Refused(f"--{name} {getattr(shape, name)} is out of range: use {least} to {most}")

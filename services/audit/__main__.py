@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from libs.common import subjects
+from libs.common.leadership.candidate import Candidate
+from libs.common.leadership.leading import Leading
 from libs.common.process.cancellation import before
 from libs.common.process.clock import SystemClock
 from libs.common.process.pulse import Pulse
@@ -20,6 +22,7 @@ from libs.common.process.service import run
 from libs.common.settings.settings import Settings
 from libs.common.transport import connection_nats, log_jetstream, signed_snapshots
 from libs.common.transport.bus_nats import NatsBus
+from libs.common.transport.leader_nats import signs_on_own_connection
 from libs.common.transport.objects_nats import NatsObjects
 from libs.common.transport.stream_nats import NatsStream
 from services.audit.answers import Answers
@@ -33,19 +36,25 @@ from services.audit.store.archive import Archive
 from services.audit.store.store import Store
 from services.audit.trim.trimmer import Trimmer, policy_of
 
+AUDIT: Final = "audit"
 HEADS_BYTES: Final = 64 << 20
 
 logger = logging.getLogger(__name__)
 
 
 async def main(settings: Settings, stop: asyncio.Event) -> None:
-    """Archive every commit, answer requests, publish events, sign heads, and trim the log.
+    """Wait for the turn to lead; then archive every commit, answer requests, publish events, sign
+    heads, and trim the log.
 
+    Several audit processes share one archive. Its primary key refuses the one that no longer leads.
     The trimmer has its own connection, because only its identity may purge the log.
     """
-    client = await before(stop, connection_nats.connect_as(settings, "audit"))
+    client = await before(stop, connection_nats.connect_as(settings, AUDIT))
     store, source = Store(settings.audit_database), source_of(settings.cluster_id)
-    pulse = Pulse(settings.alive_file, FOLLOWER)
+    pulse, clock = Pulse(settings.alive_file, FOLLOWER), SystemClock()
+    leading = Leading(AUDIT, clock, settings.term_ms)
+    candidate = Candidate(AUDIT, NatsBus(client), clock, settings.term_ms, pulse)
+    await before(stop, candidate.lead(partial(_begin, leading)))
     snapshots = signed_snapshots.of(settings, NatsObjects(client))
     audit = Audit(
         log=log_jetstream.JetStreamLog(client),
@@ -56,7 +65,10 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
     )
     await audit.open()
     replicas = settings.stream_replicas
-    beside: list[Callable[[], Coroutine[None, None, None]]] = []
+    beside: list[Callable[[], Coroutine[None, None, None]]] = [
+        leading.keep_beating,
+        partial(signs_on_own_connection, settings, leading),
+    ]
     heads = _heads_stream(client, replicas)
     notary = _notary(settings, store, audit, heads)
     if notary is not None:
@@ -89,6 +101,12 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
     for each in (other, client):
         if each is not None:
             await each.close()
+
+
+async def _begin(leading: Leading) -> int:
+    """Begin to lead. Audit has no terms: a commit is archived once, whichever process does it."""
+    leading.begin(epoch=1, renewed=leading.clock.boot_ns())
+    return leading.epoch
 
 
 def _heads_stream(client: connection_nats.Client, replicas: int) -> NatsStream:

@@ -4,11 +4,13 @@ import asyncio
 
 from libs.common.process.cancellation import before
 from libs.common.process.clock import SystemClock
-from libs.common.process.service import run
+from libs.common.process.service import freeze_collector, run
 from libs.common.settings.settings import Settings
 from libs.common.transport import connection_nats, log_jetstream, signed_snapshots
 from libs.common.transport.bus_nats import NatsBus
+from libs.common.transport.leader_nats import signs_on_own_connection
 from libs.common.transport.objects_nats import NatsObjects
+from libs.common.transport.pages_nats import NatsPages
 from services.quota.service import Quota
 
 
@@ -21,8 +23,10 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
         bus,
         clock=SystemClock(),
         settings=settings,
+        signs=lambda leading: signs_on_own_connection(settings, leading),
         store=signed_snapshots.of(settings, NatsObjects(client)),
-    ).run(stop)
+        pages=NatsPages(client),
+    ).run(stop, freeze_collector)
     await client.close()
 
 

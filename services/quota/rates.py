@@ -2,11 +2,15 @@
 gateways got.
 
 Pure; time is an argument (nanoseconds of the wall clock, never backwards). A minute's budget is
-given out once. A process that has just started does not know what its predecessor gave, so it gives
-nothing until the next minute. Tests: tests/unit/test_quota_rates.py, and
+given out once, also over a restart: before an answer leaves, `kept_rates.py` stores a mark that the
+account has not passed yet, and a process that takes over counts everything up to the mark as given.
+So a restart costs an account at most one step of its limit in that minute. A process that cannot
+read the marks gives nothing until the next minute. Tests: tests/unit/test_quota_rates.py, and
 tests/integration/test_rate_limits.py with two gateways.
 """
 
+import zlib
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -19,6 +23,10 @@ WINDOW_NS: Final = 60_000_000_000
 # A slice is this part of a minute's budget, or the request if that is more. With small slices an
 # idle gateway holds little.
 SLICES: Final = 32
+# A mark is a multiple of this part of a minute's budget, so that few answers wait for a store.
+MARKS: Final = 8
+# Accounts are stored in this many pages.
+PAGES: Final = 16
 # Bound on the count for accounts without a limit, so that numbers from outside cannot grow without
 # end.
 COUNT_MAX: Final = 1 << 62
@@ -31,12 +39,85 @@ class Given(msgspec.Struct):
     tokens: int = 0
 
 
+class Mark(msgspec.Struct, frozen=True, array_like=True):
+    """How much of an account's budget may have been given; 0 for a part without a limit."""
+
+    tenant: TenantId
+    account: str
+    requests: int
+    tokens: int
+
+
+class Page(msgspec.Struct, frozen=True, array_like=True):
+    """The marks of one part of the accounts in one minute, as quota's term `epoch` stored them."""
+
+    epoch: int
+    window: int
+    marks: tuple[Mark, ...]
+
+
+Account = tuple[TenantId, str]
+
+
+def page_of(account: Account) -> int:
+    """Return the number of the page that holds the account's mark."""
+    return zlib.crc32("\n".join(account).encode()) % PAGES
+
+
 class Rates:
-    """The ledger of one quota process."""
+    """The ledger of one quota process. It gives nothing in the minute `closed`."""
 
     def __init__(self, began_ns: int) -> None:
         self.window = self.closed = began_ns // WINDOW_NS
-        self.given: dict[tuple[TenantId, str], Given] = {}
+        self.given: dict[Account, Given] = {}
+        self.limits: dict[Account, tuple[int, int]] = {}
+        self.marks: dict[Account, Given] = {}
+
+    def restore(self, pages: Iterable[Page]) -> None:
+        """Count what an earlier process gave, by all of its pages, and begin to give."""
+        self.closed = 0
+        for page in pages:
+            self.merge(page)
+
+    def merge(self, page: Page) -> None:
+        """Count everything up to the marks of the page as given. An older minute is ignored."""
+        self._advance(page.window * WINDOW_NS)
+        if page.window != self.window:
+            return
+        for mark in page.marks:
+            given = self.given.setdefault((mark.tenant, mark.account), Given())
+            given.requests = max(given.requests, mark.requests)
+            given.tokens = max(given.tokens, mark.tokens)
+
+    def is_covered(self, account: Account) -> bool:
+        """Return whether a stored mark covers all that the account got in the present minute."""
+        limits, given = self.limits.get(account, (0, 0)), self.given.get(account, Given())
+        mark = self.marks.get(account, Given())
+        return (not limits[0] or given.requests <= mark.requests) and (
+            not limits[1] or given.tokens <= mark.tokens
+        )
+
+    def page(self, number: int, epoch: int) -> Page:
+        """Return the page to store: a mark for each of its accounts that have a limit."""
+        return Page(
+            epoch,
+            self.window,
+            tuple(
+                Mark(
+                    *account,
+                    _mark(limits[0], self.given[account].requests),
+                    _mark(limits[1], self.given[account].tokens),
+                )
+                for account, limits in self.limits.items()
+                if page_of(account) == number
+            ),
+        )
+
+    def stored(self, page: Page) -> None:
+        """Note that the page is stored."""
+        if page.window == self.window:
+            for mark in page.marks:
+                self.marks[(mark.tenant, mark.account)] = Given(mark.requests, mark.tokens)
 
     def reserve(self, account: RateLimits, ask: SliceAsk, now_ns: int) -> Slice:
         """Return a slice of the account that covers the request, or an empty one."""
@@ -46,6 +127,8 @@ class Rates:
         if self.window <= self.closed:
             return Slice(self.window, left_ms, False, 0, 0, *limits, starting=True)
         given = self.given.setdefault((ask.tenant, ask.account), Given())
+        if any(limits):
+            self.limits[(ask.tenant, ask.account)] = limits
         requests = _part(limits[0], given.requests, ask.requests)
         tokens = _part(limits[1], given.tokens, ask.tokens)
         granted = requests >= ask.requests and tokens >= ask.tokens
@@ -73,10 +156,17 @@ class Rates:
         window = now_ns // WINDOW_NS
         if window > self.window:
             self.window = window
-            self.given.clear()
+            for each in (self.given, self.limits, self.marks):
+                each.clear()
 
 
 def _part(limit: int, given: int, asked: int) -> int:
     """Return how much of the limit can be given; less than `asked` if there is not enough left."""
     asked = min(max(0, asked), COUNT_MAX)
     return asked if limit == 0 else min(max(asked, limit // SLICES), max(0, limit - given))
+
+
+def _mark(limit: int, given: int) -> int:
+    """Return the mark that covers `given`: the next step of the limit; 0 without a limit."""
+    step = max(1, limit // MARKS)
+    return max(given, min(limit, -(-given // step) * step)) if limit else 0

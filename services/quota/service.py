@@ -5,37 +5,64 @@ answers how far it has folded.
 """
 
 import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from msgspec.structs import replace
 
 from libs.common import subjects
+from libs.common.errors import Fenced, Unavailable
+from libs.common.facts import AnyFact, Commit, QuotaTermBegan
+from libs.common.leadership.candidate import Candidate, hand_over
+from libs.common.leadership.leading import GiveSigns, Leading
 from libs.common.messages import rate_messages
 from libs.common.process.cancellation import before
 from libs.common.process.clock import Clock
 from libs.common.process.pulse import Pulse
-from libs.common.process.service import DECIDER, READER, Shell, Silent
-from libs.common.process.serving_tasks import serve_together, until
+from libs.common.process.service import DECIDER, READER, Shell
+from libs.common.process.serving_tasks import serve_together
 from libs.common.settings.settings import Settings
 from libs.common.state.accounts import limits_of
 from libs.common.state.cluster import Cluster
 from libs.common.transport import snapshot_store
 from libs.common.transport.bus import Bus
-from libs.common.transport.log import Log
+from libs.common.transport.log import Entry, Log
+from libs.common.transport.pages import PageStore
 from libs.common.transport.snapshot_store import SnapshotStore
 from libs.common.transport.writer import Writer
 from services.quota.decide import decide
+from services.quota.kept_rates import KeptRates
 from services.quota.rates import Rates
 from services.quota.state import State
+
+# Time for the log to store what was decided before a planned stop.
+EMPTIED_S: Final = 3.0
+
+logger = logging.getLogger(__name__)
 
 
 class Quota:
     """One quota process."""
 
     def __init__(
-        self, log: Log, bus: Bus, clock: Clock, settings: Settings, store: SnapshotStore
+        self,
+        log: Log,
+        bus: Bus,
+        clock: Clock,
+        settings: Settings,
+        signs: GiveSigns,
+        store: SnapshotStore,
+        pages: PageStore,
     ) -> None:
         self.log = log
         self.bus = bus
         self.clock = clock
+        self.settings = settings
+        self.signs = signs
         self.store = store
+        self.stopping = False
+        self.leading = Leading(subjects.QUOTA_KIND, clock, settings.term_ms)
         self.state = State(Cluster())
         self.writer = Writer(
             log,
@@ -45,38 +72,112 @@ class Quota:
             budget_s=settings.log_append_ms / 1_000,
         )
         self.rates = Rates(clock.wall_ns())
+        self.kept = KeptRates(pages, self.rates, 0)
+        self.pages = pages
         pulse = Pulse(settings.alive_file, READER, DECIDER)
         self.shell = Shell(
             log,
             writer=self.writer,
             state=self.state,
-            propose=lambda now_ns: decide(self.state, now_ns),
-            voice=Silent(),
+            propose=self._propose,
+            voice=self,
             pulse=pulse,
         )
+        self.candidate = Candidate(
+            subjects.QUOTA_KIND,
+            bus,
+            clock,
+            settings.term_ms,
+            pulse,
+        )
+
+    def _propose(self, now_ns: int) -> Sequence[AnyFact]:
+        self.leading.beat()
+        return () if self.stopping else decide(self.state, now_ns)
+
+    def folded(self, entry: Entry, commit: Commit) -> None:
+        """Note the term of another quota."""
+        if any(isinstance(fact, QuotaTermBegan) for fact in commit.facts):
+            self.candidate.read(entry.seq, commit.at_ns, self.shell.live)
+
+    def acknowledged(self, seq: int, facts: Sequence[AnyFact]) -> None:
+        """Do nothing: quota only commits facts."""
 
     async def _on_position(self, subject: str, data: bytes) -> bytes:
         return b"%d" % self.state.seq
 
-    async def _on_reserve(self, subject: str, data: bytes) -> bytes:
+    async def _on_reserve(self, subject: str, data: bytes) -> bytes | None:
         ask = rate_messages.decode_ask(data)
         limits = limits_of(self.state.cluster, ask.tenant, ask.account)
-        return rate_messages.encode(self.rates.reserve(limits, ask, self.clock.wall_ns()))
+        answer = self.rates.reserve(limits, ask, self.clock.wall_ns())
+        try:
+            await self.kept.cover((ask.tenant, ask.account))
+        except Fenced as error:
+            logger.warning("%s", error)  # the reader ends this process when it has the later term
+            return None
+        except Unavailable as error:
+            # What the account was to get stays unused in this minute.
+            logger.warning("a slice was not given: %s", error)
+            answer = replace(answer, given=False, requests=0, tokens=0, starting=True)
+        return rate_messages.encode(answer)
 
     async def _on_return(self, subject: str, data: bytes) -> None:
         self.rates.take_back(rate_messages.decode_return(data), self.clock.wall_ns())
 
-    async def _open(self) -> None:
+    async def _replay(self) -> None:
         self.state = self.shell.state = State(await snapshot_store.begin(self.log, self.store))
         await self.shell.replay()
-        await self.bus.subscribe(subjects.ask_quota("position"), self._on_position)
-        await self.bus.subscribe(subjects.ask_quota("reserve"), self._on_reserve)
-        await self.bus.subscribe(subjects.ask_quota("return"), self._on_return)
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Restore from the snapshot and the log, then serve until `stop`.
+    async def run(self, stop: asyncio.Event, replayed: Callable[[], None] = lambda: None) -> None:
+        """Restore from the snapshot and the log, follow the log until it is this process's turn,
+        then serve until `stop`.
 
-        Raises Stopped if `stop` is set before the replay is over.
+        A planned stop hands over to a follower, if there is one. Raises Stopped if `stop` is set
+        before this process serves.
         """
-        await before(stop, self._open())
-        await serve_together(deciding=self.shell.serve(), stop=until(stop))
+        await before(stop, self._replay())
+        replayed()
+        try:
+            await serve_together(reader=self.shell.follow(), leader=self._lead(stop))
+        except Fenced:
+            if not self.stopping:
+                raise
+            logger.info("another quota has taken over")
+
+    async def _restore_rates(self) -> None:
+        """Read what an earlier process gave. If that fails, give nothing in this minute."""
+        try:
+            await self.kept.restore()
+        except Unavailable as error:
+            logger.warning("requests of limited tenants wait for the next minute: %s", error)
+
+    async def _lead(self, stop: asyncio.Event) -> None:
+        await before(stop, self._take_over())
+        await serve_together(
+            deciding=self.shell.serve(),
+            leadership=self.signs(self.leading),
+            answers=self._answer_until(stop),
+        )
+
+    async def _take_over(self) -> None:
+        """Begin a term when no other quota leads."""
+        began = QuotaTermBegan(instance=self.settings.instance)
+        await self.candidate.lead(lambda: self.shell.begin(lambda: [began], self.candidate.confirm))
+        self.leading.begin(self.writer.epoch, renewed=self.writer.acked_boot_ns)
+        self.rates = Rates(self.clock.wall_ns())
+        self.kept = KeptRates(self.pages, self.rates, self.writer.epoch)
+        logger.info("term %d began after commit %d", self.writer.epoch, self.state.seq)
+
+    async def _answer_until(self, stop: asyncio.Event) -> None:
+        await self.bus.subscribe(subjects.ask_quota("position"), self._on_position)
+        await self._restore_rates()
+        await self.bus.subscribe(subjects.ask_quota("reserve"), self._on_reserve, concurrent=True)
+        await self.bus.subscribe(subjects.ask_quota("return"), self._on_return)
+        await stop.wait()
+        self.stopping = True
+        try:
+            async with asyncio.timeout(EMPTIED_S):
+                await self.writer.emptied()
+        except TimeoutError:
+            return
+        await hand_over(subjects.QUOTA_KIND, self.bus)

@@ -10,6 +10,7 @@ from libs.common.settings.settings import Settings
 from libs.common.transport import connection_nats, log_jetstream, signed_snapshots
 from libs.common.transport.bus_nats import NatsBus
 from libs.common.transport.kv_nats import KvLeadership, create_buckets
+from libs.common.transport.leader_nats import signs_on_own_connection
 from libs.common.transport.objects_nats import NatsObjects
 from services.scheduler.placement.strategies import STRATEGIES
 from services.scheduler.plugins import plugins
@@ -40,7 +41,7 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
         bus=NatsBus(client),
         clock=SystemClock(),
         settings=settings,
-        leadership=KvLeadership(client),
+        signs=lambda leading: signs_on_own_connection(settings, leading, KvLeadership),
         store=kept,
         plugins=plugged,
     )

@@ -1,4 +1,4 @@
-"""The scheduler as a process: stand by, begin a term, decide, send orders and leases.
+"""The scheduler as a process: follow the log, begin a term, decide, send orders and leases.
 
 `Scheduler` keeps two folds of the log. `acked` holds what the log has acknowledged. `state`, the
 working state, also holds the scheduler's own decisions that are not acknowledged yet, so that it
@@ -18,7 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from libs.common import fold, subjects
-from libs.common.errors import Fenced, Unavailable
+from libs.common.errors import Fenced
 from libs.common.facts import (
     AnyFact,
     Commit,
@@ -26,7 +26,10 @@ from libs.common.facts import (
     LeaseExtended,
     NodeReturned,
     ReplicasScaled,
+    TermBegan,
 )
+from libs.common.leadership.candidate import Candidate, hand_over
+from libs.common.leadership.leading import GiveSigns, Leading
 from libs.common.messages import DesiredAsk, Heartbeat, Vitals
 from libs.common.messages.senders import Senders, sender
 from libs.common.process.cancellation import before
@@ -46,10 +49,10 @@ from libs.common.transport.writer import Writer
 from services.scheduler.decide.decide import NOTHING_OBSERVED, Observations, decide
 from services.scheduler.decide.oversize import smaller
 from services.scheduler.leases.lease_answers import OK, lease_answer, verdict_on
-from services.scheduler.leases.leases import Leadership, Leases
+from services.scheduler.leases.leases import Leases
+from services.scheduler.leases.opening import opening_facts
 from services.scheduler.leases.renewals import Renewals
 from services.scheduler.leases.roster import PresentRoster
-from services.scheduler.leases.take_over import TakeOver, opening_facts
 from services.scheduler.models.demand import Demand
 from services.scheduler.models.drains import Drains
 from services.scheduler.orders.desired_pages import DesiredPages
@@ -62,7 +65,7 @@ from services.scheduler.state.state import State
 SILENCE_CHECK_NS: Final = 100_000_000
 MS: Final = 1_000_000
 # On a planned stop: heartbeats to wait for the nodes to fetch their long lease, and time for the
-# log to store its fact.
+# log to store its fact, or what was decided before.
 FAREWELL_BEATS: Final = 1.5
 COMMIT_FAREWELL_S: Final = 3.0
 # Number of placement decisions whose duration is kept.
@@ -83,7 +86,7 @@ class Scheduler:
         bus: Bus,
         clock: Clock,
         settings: Settings,
-        leadership: Leadership,
+        signs: GiveSigns,
         store: SnapshotStore,
         plugins: Plugged | None = None,
     ) -> None:
@@ -92,7 +95,7 @@ class Scheduler:
         self.bus = bus
         self.clock = clock
         self.settings = settings
-        self.leadership = leadership
+        self.signs = signs
         self.store = store
         self.state = self._new_state(Cluster())
         self.acked = Cluster()
@@ -122,7 +125,14 @@ class Scheduler:
         self.observed = NOTHING_OBSERVED
         self.silence_checked = 0
         self.decision_ns: deque[int] = deque(maxlen=TIMED_MAX)
-        self.renewed_boot_ns = 0
+        self.leading = Leading(subjects.SCHEDULER_KIND, clock, settings.term_ms)
+        self.candidate = Candidate(
+            subjects.SCHEDULER_KIND,
+            bus,
+            clock,
+            settings.term_ms,
+            pulse,
+        )
         self.claimed = False
         self.stopping = False
         self.extended = False
@@ -134,9 +144,15 @@ class Scheduler:
 
     def decide(self, now_ns: int) -> Sequence[AnyFact]:
         """Return the facts of the next decision, at `now_ns` by the wall clock."""
+        self.leading.beat()
         if self.stopping:
             return ()
         now = self.clock.boot_ns()
+        if not self.claimed and self.leading.renewals:
+            # The first renewal takes the key. From then on no older leader grants leases, and the
+            # silence of nodes counts.
+            self.claimed = True
+            self.leases.begin(self.acked, now)
         if self.claimed and now - self.silence_checked >= SILENCE_CHECK_NS:
             self.silence_checked = now
             self.renewals.check(self.state.cluster, now)
@@ -172,6 +188,8 @@ class Scheduler:
         for fact in commit.facts:
             if isinstance(fact, ReplicasScaled):
                 self.drains.retire(fact.retire, entry.seq)
+            if isinstance(fact, TermBegan):
+                self.candidate.read(entry.seq, commit.at_ns, self.shell.live)
             if isinstance(fact, NodeReturned):
                 self.leases.returned(self.acked, fact.node_id, self.clock.boot_ns())
         if self.claimed:
@@ -183,17 +201,27 @@ class Scheduler:
         self.outbox.acknowledged(self.state.cluster, seq, facts)
 
     async def run(self, stop: asyncio.Event, replayed: Callable[[], None] = lambda: None) -> None:
-        """Stand by until needed, replay, begin a term and serve until `stop`.
+        """Replay, follow the log until it is this process's turn, begin a term and serve until
+        `stop`.
 
-        A planned stop leaves a long lease behind. `replayed` is called before the scheduler serves.
-        Raises Stopped if `stop` is set before the term has begun.
+        A planned stop hands over to a follower, or leaves a long lease behind. `replayed` is called
+        after the replay. Raises Stopped if `stop` is set before the term has begun.
         """
-        await before(stop, self._open())
+        await before(stop, self._replay())
         replayed()
+        try:
+            await serve_together(reader=self.shell.follow(), leader=self._lead(stop))
+        except Fenced:
+            if not self.stopping:
+                raise
+            logger.info("another scheduler has taken over")
+
+    async def _lead(self, stop: asyncio.Event) -> None:
+        await before(stop, self._take_over())
         await serve_together(
             deciding=self.shell.serve(),
             orders=self.outbox.send(lambda: self.state.epoch),
-            leadership=self._renew(),
+            leadership=self.signs(self.leading),
             answers=self._answer_until(stop),
         )
 
@@ -202,89 +230,50 @@ class Scheduler:
         await stop.wait()
         await self._farewell()
 
-    async def _open(self) -> None:
-        """Begin a term when no other scheduler has one; check again after the replay, because
-        another one may have begun meanwhile.
-        """
-        take_over = TakeOver(
-            self.log, self.bus, self.clock, term_ms=self.settings.term_ms, pulse=self.shell.pulse
-        )
-        await take_over.stand_by()
-        await self._replay()
-        while await take_over.has_a_rival(self.acked) or not await self._begins_term():
-            await take_over.stand_by(patient=True)
-            await self._replay()
-
-    async def _begins_term(self) -> bool:
-        """Return whether the log stored this scheduler's term.
-
-        If two schedulers begin together, the log refuses one of them, and that one stands by.
-        """
-        try:
-            await self._begin_term()
-        except Fenced as error:
-            logger.info("another scheduler began a term first: this one stands by (%s)", error)
-            return False
-        return True
-
     async def _replay(self) -> None:
         """Restore both folds from the newest snapshot and the log after it."""
         self.acked, self.stocks = await snapshot_store.begin(self.log, self.store), Stocks()
         self.state = self.shell.state = self._new_state(snapshot.copy(self.acked))
+        self.candidate.epoch = self.acked.epoch
         await self.shell.replay()
 
-    async def _begin_term(self) -> None:
-        """Append TermBegan under the fence. Its sequence is the epoch of everything that this
-        process writes.
-
-        If two schedulers begin together, the log refuses one before it has touched the leadership
-        key.
-        """
+    async def _take_over(self) -> None:
+        """Begin a term when no other scheduler leads."""
         for line in self.plugins.missing(self.acked):
             logger.warning(line)
-        seq = await self.writer.commit(opening_facts(self.settings, self.plugins, self.acked))
-        # The commit is folded like any other when it comes back: its sequence is its meaning.
-        self.writer.attached_seq = seq
-        self.writer.epoch = seq
-        self.state.begin(seq, self.clock.boot_ns())
-        self.renewed_boot_ns = self.writer.acked_boot_ns
-        self.leases.begin(self.acked, self.clock.boot_ns())
-        self.drains.begin(self.acked.seq, self.clock.boot_ns())
-        self.renewals.begin(self.clock.boot_ns())
-        logger.info("term %d began after commit %d", seq, self.state.seq)
+        await self.candidate.lead(
+            lambda: self.shell.begin(
+                lambda: opening_facts(self.settings, self.plugins, self.acked),
+                self.candidate.confirm,
+            )
+        )
+        self._begin_term(self.writer.epoch)
+
+    def _begin_term(self, epoch: int) -> None:
+        """Count everything that this process waits for from now on. `epoch` is the sequence of its
+        first commit.
+        """
+        now = self.clock.boot_ns()
+        self.state.begin(epoch, now)
+        self.leading.begin(epoch, renewed=self.writer.acked_boot_ns)
+        self.leases.begin(self.acked, now)
+        self.drains.begin(self.acked.seq, now)
+        self.renewals.begin(now)
+        logger.info("term %d began after commit %d", epoch, self.state.seq)
 
     async def _listen(self) -> None:
         await self.bus.subscribe(f"{subjects.HEARTBEAT}.*", Rate(self._on_heartbeat))
         await self.bus.subscribe(f"{subjects.DESIRED}.*", Rate(self._on_desired))
         await self.bus.subscribe(f"{subjects.ROSTER}.*", Rate(self._on_roster))
         await self.bus.subscribe(f"{subjects.OUTSTANDING}.*", self._on_outstanding)
-        await self.bus.subscribe(subjects.ask_scheduler("alive"), self._on_alive)
         await self.bus.subscribe(subjects.ask_scheduler("position"), self._on_position)
         await self.questions.listen(self.bus)
         await self.bus.subscribe(subjects.ask_scheduler("vitals"), self._on_vitals)
         await self.bus.subscribe(subjects.ask_scheduler("inventory"), self._on_inventory)
 
-    async def _renew(self) -> None:
-        """Renew the right to grant leases: an acknowledged write at least every third of a term.
-
-        The first renewal takes the key. From then on no older leader grants leases, and the silence
-        of nodes counts.
-        """
-        while True:
-            sent = self.clock.boot_ns()
-            try:
-                await self.leadership.renew(self.state.epoch)
-                self.renewed_boot_ns = max(self.renewed_boot_ns, sent)
-                if not self.claimed:
-                    self.claimed = True
-                    self.leases.begin(self.acked, self.clock.boot_ns())
-            except Unavailable as error:
-                logger.warning("the term was not renewed: %s", error)
-            await asyncio.sleep(self.acked.timing.term_ms / 3_000)
-
     def may_grant(self, now: int) -> bool:
         """Return whether the last acknowledged leadership write was sent less than one term ago."""
-        latest = max(self.renewed_boot_ns, self.writer.acked_boot_ns)
+        latest = max(self.leading.renewed, self.writer.acked_boot_ns)
         return (
             self.acked.epoch == self.state.epoch and now - latest < self.acked.timing.term_ms * MS
         )
@@ -344,9 +333,6 @@ class Scheduler:
             else None
         )
 
-    async def _on_alive(self, subject: str, data: bytes) -> bytes | None:
-        return str(self.state.epoch).encode() if self.may_grant(self.clock.boot_ns()) else None
-
     async def _on_position(self, subject: str, data: bytes) -> bytes:
         return b"%d" % self.acked.seq
 
@@ -376,11 +362,14 @@ class Scheduler:
         )
 
     async def _farewell(self) -> None:
-        """Stop as planned: record that every node may go on alone, and tell each with its next
-        heartbeat.
+        """Stop as planned: let a follower take over. If there is none, record that every node may
+        go on alone, and tell each with its next heartbeat.
         """
         self.stopping = True
         try:
+            async with asyncio.timeout(COMMIT_FAREWELL_S):
+                await self.writer.emptied()
+            await hand_over(subjects.SCHEDULER_KIND, self.bus)
             async with asyncio.timeout(COMMIT_FAREWELL_S):
                 await self.writer.put([LeaseExtended(duration_ms=self.settings.stop_lease_ms)])
         except TimeoutError:

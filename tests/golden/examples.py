@@ -160,6 +160,7 @@ EXAMPLES: Final[tuple[AnyFact, ...]] = (
     f.UsageCharged(job_id=JOB, attempt=2, tenant=TENANT, share_ms=12_345),
     f.BudgetExhausted(tenant=TENANT, gpu_hours=10, used_share_ms=3_600_000_123),
     f.BudgetRenewed(tenant=TENANT, month=202_611),
+    f.QuotaTermBegan(instance="b"),
     f.TermBegan(instance="b"),
     f.PluginDisabled(
         extends="order",

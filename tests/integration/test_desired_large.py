@@ -13,6 +13,7 @@ import pytest_asyncio
 
 from libs.common import facts as f
 from libs.common import subjects
+from libs.common.leadership.leading import give_signs
 from libs.common.messages import PAGE_BYTES_MAX
 from libs.common.model import JobId, JobSpec, NodeId
 from libs.common.process.clock import SystemClock
@@ -103,7 +104,7 @@ class World:
             bus=self.bus,
             clock=SystemClock(),
             settings=SETTINGS,
-            leadership=KvLeadership(client),
+            signs=lambda leading: give_signs(leading, self.bus, KvLeadership(client)),
             store=NatsObjects(client),
         )
         self.agent = self._agent()

@@ -9,19 +9,25 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from msgspec.msgpack import encode
+
+from libs.common.leadership.leading import give_signs
 from libs.common.process.clock import SystemClock
 from libs.common.settings.settings import Settings
 from libs.common.transport.bus_memory import MemoryBus
 from libs.common.transport.log_memory import MemoryLog, MemoryStream
+from libs.common.transport.pages import MemoryPages
 from libs.common.transport.snapshot_store import MemorySnapshots
 from services.api_gateway.openai.catalogue import Listed
-from services.quota.rates import WINDOW_NS
+from services.quota.rates import PAGES, WINDOW_NS, Page
 from services.quota.service import Quota
 from tests.integration.gateway_world import World, gateway_world
 from tests.integration.openai_replica import USAGE, Replica, running
 from tests.integration.openai_world import CHAT, error_of, served
 
 CLIENTS = 50
+# The hand-over, signs of life, its position, slices, and their return.
+SUBSCRIPTIONS = 5
 REQUESTS = 2_000
 MODEL = {"model": "m", "max_tokens": 50}
 
@@ -59,6 +65,7 @@ class Running:
 
     def __init__(self, stream: MemoryStream, bus: MemoryBus, clock: MinuteClock) -> None:
         self.stream, self.bus, self.clock = stream, bus, clock
+        self.pages = MemoryPages()
 
     async def start(self) -> None:
         before = len(self.bus.subscriptions)
@@ -67,10 +74,12 @@ class Running:
             bus=self.bus,
             clock=self.clock,
             settings=Settings(),
+            signs=lambda leading: give_signs(leading, self.bus),
             store=MemorySnapshots(),
+            pages=self.pages,
         )
         self.task = asyncio.create_task(self.service.run(asyncio.Event()))
-        while len(self.bus.subscriptions) < before + 3:
+        while len(self.bus.subscriptions) < before + SUBSCRIPTIONS:
             assert not self.task.done()
             await asyncio.sleep(0.01)
         self.own = self.bus.subscriptions[before:]
@@ -192,19 +201,29 @@ async def test_without_quota_limited_tenants_are_refused_and_others_are_not(tmp_
         await limits.quota.start()
 
 
-async def test_a_restarted_quota_does_not_hand_out_the_minute_again(tmp_path: Path) -> None:
+async def test_a_restarted_quota_goes_on_with_the_minute_and_frees_nothing_of_it(
+    tmp_path: Path,
+) -> None:
     async with limits_world(tmp_path) as limits:
-        await limits.limit(tokens_per_minute=2_000)
-        await storm(limits, 200)
+        limit = 400 * USAGE["total_tokens"]
+        await limits.limit(tokens_per_minute=limit)
+        await storm(limits, 100)
         used = len(limits.replica.bodies)
         await limits.quota.kill()
         await limits.quota.start()
-        async with asyncio.timeout(20):
-            while not (await storm(limits, 50))[
-                503
-            ]:  # a gateway asks again once it has forgotten that there was nothing left
-                await asyncio.sleep(0.1)
-        assert len(limits.replica.bodies) * USAGE["total_tokens"] <= 2_000 and used > 0
+        await storm(limits, REQUESTS)
+        served = len(limits.replica.bodies)
+        assert used < served and served * USAGE["total_tokens"] <= limit
+        assert served * USAGE["total_tokens"] > limit // 2, "a restart costs a part of the minute"
+
+
+async def test_a_quota_that_a_later_one_has_overtaken_gives_nothing(tmp_path: Path) -> None:
+    async with limits_world(tmp_path) as limits:
+        await limits.limit(requests_per_minute=40)
+        later = encode(Page(epoch=1 << 40, window=0, marks=()))
+        limits.quota.pages.values = dict.fromkeys(range(PAGES), (later, 7))
+        assert set(await storm(limits, 100)) == {503}
+        assert limits.replica.bodies == []
 
 
 async def test_requests_of_a_tenant_without_limits_do_not_ask_quota(tmp_path: Path) -> None:

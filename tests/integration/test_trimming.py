@@ -12,6 +12,7 @@ import pytest
 from libs.common import facts as f
 from libs.common import fold, subjects
 from libs.common.errors import Corrupt, Trimmed, Unavailable
+from libs.common.leadership.leading import give_signs
 from libs.common.model import JobId, JobSpec
 from libs.common.process.clock import SystemClock
 from libs.common.settings.settings import Settings
@@ -22,6 +23,7 @@ from libs.common.transport.bus_nats import NatsBus
 from libs.common.transport.log import Entry
 from libs.common.transport.log_jetstream import JetStreamLog, create_stream
 from libs.common.transport.objects_nats import NatsObjects
+from libs.common.transport.pages_nats import NatsPages
 from libs.common.transport.snapshot_store import BASE_HEAD_OBJECT, BASE_OBJECT
 from libs.embedded import identity
 from libs.embedded.servers import start_servers
@@ -108,7 +110,9 @@ class Trimming:
             bus=NatsBus(client),
             clock=SystemClock(),
             settings=Settings(),
+            signs=lambda leading: give_signs(leading, NatsBus(client)),
             store=NatsObjects(client),
+            pages=NatsPages(client),
         )
 
     async def audit_process(self, store: Store, begin: int = 1) -> Audit:

@@ -193,6 +193,7 @@ def by_quota(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
             )
         if tenant.monthly:
             yield f.BudgetRenewed(tenant=tenant.tenant, month=tenant.month + chance.randrange(2))
+    yield f.QuotaTermBegan(instance=chance.choice(("a", "b")))
 
 
 def by_scheduler(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:

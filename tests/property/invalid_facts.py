@@ -131,6 +131,7 @@ def wild(chance: Random) -> AnyFact:
         f.BudgetRenewed(tenant=chance.choice(TENANTS), month=number),
         *(
             f.TermBegan(instance=word, scores={word: word}),
+            f.QuotaTermBegan(instance=word),
             f.PluginDisabled(extends=word, name=word, version=word, reason=word),
         ),
         f.ClusterConfigured(cluster_id=word, timing=Timing(number, number, number, number)),

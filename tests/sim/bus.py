@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, Final
 
-from libs.common.errors import Unavailable
+from libs.common.errors import NoListener, Unavailable
 from libs.common.transport.bus import CONCURRENT_MAX, Handler
 from libs.common.transport.bus_memory import Subscription, matches
 from tests.sim.loop import Process
@@ -117,7 +117,7 @@ class SimBus:
         listeners = self.network.listeners(subject)
         if not listeners:
             await asyncio.sleep(HOP_S)
-            raise Unavailable(f"no service listens on {subject}")
+            raise NoListener(f"no service listens on {subject}")
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[bytes] = loop.create_future()
         timer = loop.call_later(timeout_s, _expire, answer, subject)

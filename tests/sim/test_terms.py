@@ -5,8 +5,7 @@ disturbs nothing.
 import pytest
 
 from libs.common import facts as f
-from libs.common.state.cluster import Cluster
-from services.scheduler.leases.take_over import TakeOver
+from libs.common.leadership.candidate import Candidate
 from tests.sim import bus, planted
 from tests.sim.checkers import ALL
 from tests.sim.faults import KILL, Blow, Plan
@@ -63,8 +62,8 @@ def start_race(seed: int, monkeypatch: pytest.MonkeyPatch) -> World:
     subscribing takes long.
     """
     monkeypatch.setattr(bus, "FLUSH_S", 0.05 + seed * 0.01)
-    monkeypatch.setattr(TakeOver, "stand_by", _at_once)
-    monkeypatch.setattr(TakeOver, "has_a_rival", _never)
+    monkeypatch.setattr(Candidate, "_turn", _at_once)
+    monkeypatch.setattr(Candidate, "confirm", _at_once)
     late = (Blow(0.0, KILL, "scheduler-b", 0.06),)
     plan = Plan(
         seed=seed,
@@ -77,12 +76,8 @@ def start_race(seed: int, monkeypatch: pytest.MonkeyPatch) -> World:
     return run(_run(plan, ALL))[0]
 
 
-async def _at_once(self: TakeOver, patient: bool = False) -> None:
+async def _at_once(self: Candidate) -> None:
     return
-
-
-async def _never(self: TakeOver, cluster: Cluster) -> bool:
-    return False
 
 
 @pytest.mark.attack

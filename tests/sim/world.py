@@ -13,8 +13,6 @@ import random
 from collections.abc import Callable
 from typing import Any, Final
 
-import msgspec
-
 from libs.common import facts as f
 from libs.common import fold
 from libs.common.devices.error_rows import catalogue
@@ -24,17 +22,17 @@ from libs.common.reading import read
 from libs.common.state.cluster import Cluster, live_jobs
 from libs.common.transport.kv import MemoryOutputs
 from libs.common.transport.log import Entry
+from libs.common.transport.pages import MemoryPages
 from libs.common.transport.snapshot_store import MemorySnapshots
 from services.audit.trim.trim import Policy
 from services.audit.trim.trimmer import Trimmer
 from services.node_agent.core.devices import Policy as DevicePolicy
 from services.node_agent.peers.peers import among
 from services.node_agent.service import Agent
-from services.quota.service import Quota
 from services.quota.state import State as QuotaState
 from services.scheduler.service import Scheduler
 from services.scheduler.state.state import State as SchedulerState
-from tests.sim import allocations, controls, devices, fabric, faults, operators, strikes
+from tests.sim import allocations, controls, devices, fabric, faults, leading, operators, strikes
 from tests.sim.auditor import Archive, Auditor, keep_trimming
 from tests.sim.bus import CONTROL, Network
 from tests.sim.client import Client
@@ -50,8 +48,7 @@ from tests.sim.peers import peers_of
 from tests.sim.residents import means_of, unwanted
 from tests.sim.result import Found, Result, result_of
 from tests.sim.servers import Servers
-from tests.sim.settings import SETTINGS
-from tests.sim.slot import SimLeadership, Slot, cause
+from tests.sim.slot import Slot, cause
 from tests.sim.supervisors import SimDriver, SimMemory, SimSupervisors
 from tests.sim.truth import Running, Truth
 from tests.sim.weather import Weather
@@ -66,8 +63,6 @@ QUIET_MAX_S: Final = 30.0
 # most a heartbeat each.
 BACK_MAX_S: Final = 14.0
 LOOK_EVERY_S: Final = 0.25
-# A page of a node's desired state holds two or three simulated jobs.
-PAGE_BYTES: Final = 1_000
 HEALTH: Final = DevicePolicy(catalogue=catalogue())
 
 
@@ -89,6 +84,7 @@ class World:
         self.truth = Truth()
         self.archive = Archive()
         self.snapshots = MemorySnapshots()
+        self.rates = MemoryPages()
         self.reference = Cluster()
         self.placements: dict[tuple[str, int], f.JobPlaced] = {}
         self.acked: list[tuple[int, str, bytes]] = []
@@ -119,10 +115,11 @@ class World:
 
     def _slots(self) -> dict[str, Slot]:
         slots = [
-            Slot(self, name, CONTROL, self._scheduler) for name in ("scheduler-a", "scheduler-b")
+            Slot(self, name, CONTROL, leading.run_scheduler)
+            for name in ("scheduler-a", "scheduler-b")
         ]
         slots += [
-            Slot(self, "quota", CONTROL, self._quota),
+            Slot(self, "quota", CONTROL, leading.run_quota),
             Slot(self, "gateway", CONTROL, self._gateway),
         ]
         slots += [Slot(self, "audit", CONTROL, self._audit)]
@@ -130,32 +127,6 @@ class World:
             slots += [Slot(self, "trimmer", CONTROL, self._trimmer)]
         slots += [Slot(self, f"agent-{node_id}", node_id, self._agent) for node_id in self.machines]
         return {slot.name: slot for slot in slots}
-
-    async def _scheduler(self, slot: Slot) -> None:
-        settings = msgspec.structs.replace(
-            SETTINGS, instance=slot.name, lease_ms=self.plan.lease_ms
-        )
-        scheduler = Scheduler(
-            log=slot.open_log(),
-            bus=slot.open_bus(),
-            clock=slot.clock,
-            settings=settings,
-            leadership=SimLeadership(slot),
-            store=self.snapshots,
-        )
-        scheduler.desired_pages.page_bytes = PAGE_BYTES
-        slot.service = scheduler
-        await scheduler.run(slot.stop)
-
-    async def _quota(self, slot: Slot) -> None:
-        slot.service = Quota(
-            log=slot.open_log(),
-            bus=slot.open_bus(),
-            clock=slot.clock,
-            settings=SETTINGS,
-            store=self.snapshots,
-        )
-        await slot.service.run(asyncio.Event())
 
     async def _gateway(self, slot: Slot) -> None:
         slot.service = Client(

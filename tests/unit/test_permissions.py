@@ -67,7 +67,7 @@ def test_only_the_scheduler_orders_and_only_a_node_sends_its_heartbeat(fleet: Fl
     ]
     assert speakers(fleet, s.desired("2")) == ["node-2"]
     assert speakers(fleet, s.roster("2")) == ["node-2"]
-    assert speakers(fleet, s.ALIVE) == ["scheduler"]
+    assert speakers(fleet, s.ask_take_over("quota")) == ["quota"]
 
 
 @pytest.mark.parametrize("fleet", [TOGETHER, ISOLATED])

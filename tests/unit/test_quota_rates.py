@@ -8,7 +8,7 @@ from libs.common.messages import rate_messages
 from libs.common.messages.rate_messages import Slice, SliceAsk, SliceReturn
 from libs.common.model import TenantId
 from libs.common.state.rate_limits import RateLimits
-from services.quota.rates import SLICES, WINDOW_NS, Rates
+from services.quota.rates import MARKS, PAGES, SLICES, WINDOW_NS, Page, Rates
 
 T = TenantId("t")
 MINUTE = 1_000 * WINDOW_NS
@@ -124,3 +124,72 @@ def test_the_messages_of_slices_are_read_as_they_were_sent() -> None:
     assert rate_messages.decode_ask(rate_messages.encode(ask)) == ask
     assert rate_messages.decode_slice(rate_messages.encode(given)) == given
     assert rate_messages.decode_return(rate_messages.encode(back)) == back
+
+
+def stored(rates: Rates, epoch: int = 1) -> list[Page]:
+    """Store all pages of a ledger, and return them."""
+    pages = [rates.page(number, epoch) for number in range(PAGES)]
+    for page in pages:
+        rates.stored(page)
+    return pages
+
+
+def restarted(pages: list[Page], now: int) -> Rates:
+    rates = Rates(now)
+    rates.restore(pages)
+    return rates
+
+
+def test_restarts_free_nothing_and_cost_at_most_a_step_of_the_limit_each() -> None:
+    for seed in range(50):
+        chance, rates, pages, held = Random(seed), open_rates(), list[Page](), 0
+        limited, restarts = tenant(tokens=chance.randrange(1, 5_000)), 0
+        limit = limited.tokens_per_minute
+        for _ in range(300):
+            if chance.random() < 0.01:
+                rates, restarts = restarted(pages, MINUTE), restarts + 1
+            held += rates.reserve(limited, SliceAsk(T, 0, chance.randrange(1, 50)), MINUTE).tokens
+            if not rates.is_covered((T, "")):
+                pages = stored(rates)
+            assert rates.is_covered((T, "")) and held <= limit
+        while (given := rates.reserve(limited, SliceAsk(T, 0, 1), MINUTE)).given:
+            held += given.tokens
+        assert held >= limit - (restarts + 1) * max(1, limit // MARKS) - limit % MARKS
+
+
+def test_few_slices_wait_for_a_store() -> None:
+    rates, limited, stores = open_rates(), tenant(requests=320, tokens=32_000), 0
+    while rates.reserve(limited, SliceAsk(T, 1, 10), MINUTE).given:
+        if not rates.is_covered((T, "")):
+            stores += 1
+            stored(rates)
+    assert stores <= MARKS
+
+
+def test_marks_of_an_earlier_minute_count_nothing_and_those_of_a_later_one_move_the_clock() -> None:
+    rates, limited = open_rates(), tenant(tokens=100)
+    assert rates.reserve(limited, SliceAsk(T, 0, 100), MINUTE).given
+    pages = stored(rates)
+    assert (
+        restarted(pages, MINUTE + WINDOW_NS)
+        .reserve(limited, SliceAsk(T, 0, 100), MINUTE + WINDOW_NS)
+        .given
+    )
+    behind = restarted(pages, MINUTE - WINDOW_NS)
+    assert not behind.reserve(limited, SliceAsk(T, 0, 1), MINUTE - WINDOW_NS).given
+
+
+def test_a_page_that_was_stored_too_late_covers_nothing_of_the_new_minute() -> None:
+    rates, limited = open_rates(), tenant(tokens=100)
+    rates.reserve(limited, SliceAsk(T, 0, 10), MINUTE)
+    late = [rates.page(number, 1) for number in range(PAGES)]
+    rates.reserve(limited, SliceAsk(T, 0, 10), MINUTE + WINDOW_NS)
+    for page in late:
+        rates.stored(page)
+    assert not rates.is_covered((T, ""))
+
+
+def test_accounts_without_a_limit_are_not_stored() -> None:
+    rates = open_rates()
+    assert rates.reserve(tenant(), SliceAsk(T, 5, 500), MINUTE).given
+    assert rates.is_covered((T, "")) and not any(page.marks for page in stored(rates))

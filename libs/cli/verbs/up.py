@@ -37,6 +37,24 @@ from libs.cli.embedded_verbs import DEFAULT_STATE
     help="Number of gateways, on the port and those after it (default: 1).",
 )
 @click.option(
+    "--schedulers",
+    type=int,
+    metavar="N",
+    help="Number of schedulers. One leads, the others take over (default: 1).",
+)
+@click.option(
+    "--quotas",
+    type=int,
+    metavar="N",
+    help="Number of quotas. One leads, the others take over (default: 1).",
+)
+@click.option(
+    "--audits",
+    type=int,
+    metavar="N",
+    help="Number of audits. One leads, the others take over (default: 1).",
+)
+@click.option(
     "--listen",
     metavar="ADDRESS",
     help="Listen for other machines on this address, with TLS (default: off).",

@@ -108,6 +108,7 @@ from libs.common.facts.sizes import size_of as size_of
 from libs.common.facts.term_facts import ClusterConfigured as ClusterConfigured
 from libs.common.facts.term_facts import LeaseExtended as LeaseExtended
 from libs.common.facts.term_facts import PluginDisabled as PluginDisabled
+from libs.common.facts.term_facts import QuotaTermBegan as QuotaTermBegan
 from libs.common.facts.term_facts import TermBegan as TermBegan
 from libs.common.facts.usage_facts import ChargeLine as ChargeLine
 from libs.common.facts.usage_facts import ModelUse as ModelUse
@@ -161,7 +162,9 @@ GatewayFact = (
     | NodeDrainCleared
     | OrderFact
 )
-QuotaFact = JobAdmitted | JobRejected | UsageCharged | BudgetExhausted | BudgetRenewed
+QuotaFact = (
+    JobAdmitted | JobRejected | UsageCharged | BudgetExhausted | BudgetRenewed | QuotaTermBegan
+)
 JobDecision = (
     JobQueued
     | ElementBegun

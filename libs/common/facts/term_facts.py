@@ -1,4 +1,4 @@
-"""Facts of a scheduler about its term: its start, the cluster's timing, leases and plug-ins.
+"""Facts about terms: their start, the cluster's timing, leases and plug-ins.
 
 Pure; part of the union in `facts/__init__.py`.
 """
@@ -47,3 +47,9 @@ class PluginDisabled(Fact, frozen=True, tag="plugin.disabled"):
     name: str
     version: str
     reason: str
+
+
+class QuotaTermBegan(Fact, frozen=True, tag="quota.term_began"):
+    """A quota process became the leader. The stream sequence of this commit is its epoch."""
+
+    instance: str

@@ -1,4 +1,4 @@
-"""The shell that runs every deciding service: replay, fetch, apply, decide, append.
+"""The shell that runs every deciding service: replay, follow, begin a term, decide, append.
 
 A service provides its pure state (`Fold`), its decisions, and its actions on acknowledged commits
 (`Voice`). The shell works ahead of the log: it applies its own facts at once, and goes on deciding
@@ -41,6 +41,8 @@ TICK_S: Final = 0.1
 ROUND_GROUPS_MAX: Final = 256
 # Largest number of facts that are decided but not acknowledged. Beyond it the service waits.
 AHEAD_FACTS_MAX: Final = 8_192
+# A log that took longer than this to say how far a subject goes may have cut this process off.
+SLOW_NS: Final = 200_000_000
 # The parts of a deciding service that its pulse watches (`pulse.py`).
 READER: Final = "reader"
 DECIDER: Final = "decider"
@@ -137,35 +139,62 @@ class Shell:
         self.clocks = ClockWatch(writer.clock)
         self.pulse = pulse
         self.live = False
+        self.leads = False
         self.ahead = 0
         self.unrecordable = ""
+        self._grown = asyncio.Event()
 
     async def replay(self) -> None:
-        """Fold the log up to its end, and find the last commit of the own subject.
-
-        Decide nothing.
-        """
+        """Fold the log up to its end. Decide nothing."""
         _, target = await settled_bounds(self.log)
         async for batch in self.log.read(self.state.seq):
             self.pulse.beat()
             self._fold(batch)
             if self.state.seq >= target:
-                own = await self.writer.attach()
-                if self.state.seq >= own:
-                    break
-                target = own
+                return
 
-    async def serve(self) -> None:
-        """Read, decide and append until an error ends the process: Fenced, Unavailable, Corrupt."""
-        await serve_together(writer=self.writer.run(), reader=self._read(), ticker=self._tick())
+    async def follow(self) -> None:
+        """Fold each commit as it comes, and decide while this process leads.
 
-    async def _read(self) -> None:
+        Ends by an error that ends the process: Fenced, Trimmed, Corrupt, TooNew.
+        """
         self.live = True
         async for batch in self.log.read(self.state.seq):
             self.pulse.beat(READER)
             self._fold(batch)
-            if batch:
+            self._grown.set()
+            if batch and self.leads:
                 self.decide()
+
+    async def begin(
+        self,
+        opening: Callable[[], Sequence[AnyFact]],
+        confirm: Callable[[], Coroutine[None, None, None]],
+    ) -> int:
+        """Append the first commit of this process's term, `opening()`, and return its sequence.
+
+        From then on the log refuses every older writer of the subject. If the log was slow to
+        answer, `confirm` checks again that the term is due. Raises Fenced if another process was
+        faster.
+        """
+        began = self.writer.clock.boot_ns()
+        own = await self.writer.attach()
+        while self.state.seq < own:
+            self._grown.clear()
+            await self._grown.wait()
+        if self.writer.clock.boot_ns() - began > SLOW_NS:
+            await confirm()
+        seq = await self.writer.commit(opening())
+        # The commit is folded like any other when it comes back: its sequence is its meaning.
+        self.writer.attached_seq = self.writer.epoch = seq
+        self.leads = True
+        return seq
+
+    async def serve(self) -> None:
+        """Decide and append, beside `follow`, until an error ends the process: Fenced,
+        Unavailable.
+        """
+        await serve_together(writer=self.writer.run(), ticker=self._tick())
 
     async def _tick(self) -> None:
         while True:
@@ -176,7 +205,7 @@ class Shell:
     def _fold(self, batch: list[Entry]) -> None:
         for entry in batch:
             commit = reading.read(self.state.writers, entry.subject, entry.data)
-            if entry.subject == self.writer.subject and self.writer.owns(entry):
+            if self.leads and entry.subject == self.writer.subject and self.writer.owns(entry):
                 self.state.skip_own(entry.seq, entry.subject, commit)
             else:
                 self.state.apply_entry(entry.seq, entry.subject, commit)

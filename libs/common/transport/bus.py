@@ -34,7 +34,8 @@ class Bus(Protocol):
     async def request(self, subject: str, data: bytes, timeout_s: float) -> bytes:
         """Send a request to one listener and return the answer.
 
-        Raises errors.Unavailable if there is no answer in time, or request or answer is too large.
+        Raises errors.NoListener if no process listens, errors.Unavailable if there is no answer in
+        time, or request or answer is too large.
         """
         ...
 

@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections import deque
 
-from libs.common.errors import Unavailable
+from libs.common.errors import NoListener, Unavailable
 from libs.common.transport.bus import CONCURRENT_MAX, MESSAGE_BYTES_MAX, Handler, too_large
 
 logger = logging.getLogger(__name__)
@@ -100,7 +100,7 @@ class MemoryBus:
             raise Unavailable(why)
         listeners = self._listeners(subject)
         if not listeners:
-            raise Unavailable(f"no service listens on {subject}: check that it runs")
+            raise NoListener(f"no service listens on {subject}: check that it runs")
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         for subscription in listeners:
             subscription.offer(subject, data, answer)

@@ -7,8 +7,9 @@ from typing import Final
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
+from nats.errors import NoRespondersError
 
-from libs.common.errors import Unavailable
+from libs.common.errors import NoListener, Unavailable
 from libs.common.process.cancellation import heed
 from libs.common.transport.bus import CONCURRENT_MAX, Handler, too_large
 
@@ -50,6 +51,8 @@ class NatsBus:
             raise Unavailable(why)
         try:
             answer = await self.client.request(subject, data, timeout=timeout_s)
+        except NoRespondersError as error:
+            raise NoListener(f"no service listens on {subject}: check that it runs") from error
         except (NatsError, TimeoutError, OSError) as error:
             raise Unavailable(
                 f"no answer on {subject} within {timeout_s} s ({error or 'timeout'})"

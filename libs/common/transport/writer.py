@@ -24,6 +24,7 @@ from libs.common.transport.log import AppendRefused, AppendUnknown, Entry, Log
 APPEND_BUDGET_S: Final = 45.0
 RETRY_FIRST_S: Final = 0.05
 RETRY_MAX_S: Final = 1.0
+EMPTIED_LOOK_S: Final = 0.005
 GROUP_FACTS_MAX: Final = 256
 WAITING_GROUPS_MAX: Final = 20_000
 # After an agent's clock was set back by more than this, its commits continue from the new time.
@@ -154,6 +155,11 @@ class Writer:
     def idle(self) -> bool:
         """True if no facts wait and no commit is in flight."""
         return not self._waiting and not self.in_flight
+
+    async def emptied(self) -> None:
+        """Wait until no facts wait and no commit is in flight."""
+        while not self.idle:
+            await asyncio.sleep(EMPTIED_LOOK_S)
 
     def owns(self, entry: Entry) -> bool:
         """Return whether an entry of this subject is an own commit.

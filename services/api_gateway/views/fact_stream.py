@@ -40,6 +40,7 @@ OF_DEVICES: Final = (
 )
 OF_ALL: Final = (
     f.TermBegan,
+    f.QuotaTermBegan,
     f.ClusterConfigured,
     f.LeaseExtended,
     f.NodeLost,

@@ -309,6 +309,7 @@ _SUMMARY: Final[dict[type, Callable[[Any], str]]] = {
         + (f" of {x.month}" if x.month else "")
     ),
     f.BudgetRenewed: lambda x: f"tenant {x.tenant} has its GPU hours of {x.month}",
+    f.QuotaTermBegan: lambda x: f"quota {x.instance} began a term",
     f.TermBegan: lambda x: f"scheduler {x.instance} began a term",
     f.PluginDisabled: lambda x: (
         f"plug-in disabled: {x.extends} {x.name}, version {x.version}: {x.reason}"

@@ -5,7 +5,7 @@ log. A new term starts from the worst case: the term before it has just answered
 silence of a node counts only while at least half of all nodes are heard.
 """
 
-from typing import Final, Protocol
+from typing import Final
 
 from libs.common.model import NodeId
 from libs.common.state.cluster import Cluster, Node
@@ -15,16 +15,6 @@ MS: Final = 1_000_000
 PAUSE_MAX_MS: Final = 1_000
 # A node that missed this many heartbeats is quiet. Its jobs stay, but new replicas start elsewhere.
 QUIET_BEATS: Final = 3
-
-
-class Leadership(Protocol):
-    """A quorum write that proves only that the process of this term still reaches the log."""
-
-    async def renew(self, epoch: int) -> None:
-        """Renew the term. Raises Unavailable if the write was not acknowledged, or a later term has
-        written.
-        """
-        ...
 
 
 class Leases:

@@ -1,0 +1,119 @@
+"""Two schedulers and two quotas over a real server: one leads, and the other takes over."""
+
+import asyncio
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from libs.common import facts as f
+from tests.integration.leading_world import Leaders, leaders
+
+# Each kill under load: time for the killed process to come back and follow again.
+KILLS = 3
+PAUSED_S = 1.5
+
+
+async def two(world: Leaders) -> str:
+    """Start two processes; return the one that leads when the other follows."""
+    world.start("a")
+    world.start("b")
+    leader = await world.leader()
+    await world.follows(other(leader))
+    return leader
+
+
+def other(instance: str) -> str:
+    return "b" if instance == "a" else "a"
+
+
+@pytest.mark.parametrize("service", ["scheduler", "quota"])
+async def test_two_that_start_at_once_make_one_term(tmp_path: Path, service: str) -> None:
+    async with leaders(tmp_path, "scheduler") as log_maker:
+        log_maker.start("maker")  # the scheduler creates the log
+        await log_maker.leader()
+        log_maker.kill("maker")
+        world = Leaders(tmp_path, log_maker.server, service, log_maker.bus.client)
+        world.living = log_maker.living
+        before = len(await world.terms())
+        await two(world)
+        await asyncio.sleep(1.0)
+        assert len(await world.terms()) == before + 1
+
+
+async def test_each_kill_of_a_leader_under_load_makes_exactly_one_term_more(
+    tmp_path: Path,
+) -> None:
+    async with leaders(tmp_path, "scheduler") as world:
+        leader = await two(world)
+        loading = asyncio.create_task(load(world))
+        for kill in range(KILLS):
+            world.kill(leader)
+            before = leader
+            leader = await world.leader(besides=[before])
+            world.said(before).write_text("")
+            world.start(before)
+            await world.follows(before)
+            assert len(await world.terms()) == 2 + kill
+        loading.cancel()
+        await asyncio.gather(loading, return_exceptions=True)
+        assert [instance for _, instance in await world.terms()][-1] == leader
+
+
+async def load(world: Leaders) -> None:
+    while True:
+        await world.submit(4)
+        await asyncio.sleep(0.005)
+
+
+async def test_a_paused_leader_is_replaced_and_does_no_harm_when_it_goes_on(tmp_path: Path) -> None:
+    async with leaders(tmp_path, "scheduler") as world:
+        leader = await two(world)
+        world.send(leader, signal.SIGSTOP)
+        began = time.monotonic()
+        assert await world.leader(besides=[leader]) == other(leader)
+        assert time.monotonic() - began < PAUSED_S * 4
+        await asyncio.sleep(PAUSED_S)
+        world.send(leader, signal.SIGCONT)
+        code = await asyncio.to_thread(world.living[leader].wait, 20)
+        assert code == 1, "it is fenced, and its service manager starts it again"
+        terms = await world.terms()
+        assert len(terms) == 2
+        ours = [seq for seq, fact in await world.facts() if subject_of(fact) == "scheduler"]
+        assert max(ours) >= terms[-1][0]
+
+
+def subject_of(fact: object) -> str:
+    return "scheduler" if isinstance(fact, f.SchedulerFact) else "another"
+
+
+async def test_leader_that_stops_hands_over_and_leaves_no_long_lease(tmp_path: Path) -> None:
+    async with leaders(tmp_path, "scheduler") as world:
+        leader = await two(world)
+        world.send(leader, signal.SIGTERM)
+        assert await world.leader(besides=[leader]) == other(leader)
+        assert await asyncio.to_thread(world.living[leader].wait, 5) == 0
+        assert not any(isinstance(fact, f.LeaseExtended) for _, fact in await world.facts())
+        assert len(await world.terms()) == 2
+
+
+async def test_last_one_that_stops_leaves_a_long_lease(tmp_path: Path) -> None:
+    async with leaders(tmp_path, "scheduler") as world:
+        world.start("a")
+        await world.leader()
+        world.send("a", signal.SIGTERM)
+        assert await asyncio.to_thread(world.living["a"].wait, 10) == 0
+        assert any(isinstance(fact, f.LeaseExtended) for _, fact in await world.facts())
+
+
+async def test_follower_that_was_paused_itself_begins_no_term(tmp_path: Path) -> None:
+    async with leaders(tmp_path, "scheduler") as world:
+        leader = await two(world)
+        for _ in range(3):
+            world.send(other(leader), signal.SIGSTOP)
+            await asyncio.sleep(PAUSED_S)
+            world.send(other(leader), signal.SIGCONT)
+            await asyncio.sleep(0.3)
+        assert len(await world.terms()) == 1
+        assert await world.leader() == leader
