@@ -34,7 +34,8 @@ STAY: Final[dict[str, str]] = {
         times._NS trimmer.HOUR_NS links.rates.SECOND_NS links.serving.SECOND_NS openai.usage.MS_NS
         telemetry.SHARE_MS""",
     "what every fold must hold alike, or all schedulers decide alike": """
-        ordering.HALF_LIFE_MS model_fold.STEADY_NS models.models.BACKOFF_MAX_S""",
+        ordering.HALF_LIFE_MS model_fold.STEADY_NS models.models.BACKOFF_MAX_S
+        lock_turns.MARGIN_NS""",
     "a program's own: an argument of the Python client chooses it, or it is a pace within one": """
         client.timing.ANSWER_S client.timing.RETRY_S client.timing.CONNECT_S client.timing.IDLE_S
         client.timing.POLL_S client.timing.SEND_S client.timing.LOOK_S client.timing.AGAIN_FIRST_S
@@ -48,7 +49,9 @@ STAY: Final[dict[str, str]] = {
         identity_intents.GRACE_S
         membership_intents.VALID_MAX_S membership_intents.VALID_S requests.DEFAULT_GRACE_S
         requests.MAX_GRACE_S
-        allocation_intents.EXPIRES_S
+        allocation_intents.EXPIRES_S lock_intents.TTL_S lock_intents.WAIT_MAX_S
+        lock_intents.MS_IN_S lock_intents.RETRY_AFTER_S http.locks.WAIT_ONCE_S http.locks.DECISION_S
+        http.locks.RETRY_AFTER_S
         access.sessions.LINK_S once_nats.KEPT_S sign_on.SIGN_ON_S identity_token.LEEWAY_S
         http.sign_on.INTERVAL_S http.sign_on.INTERVAL_MAX_S verbs.login.SLOWER_S""",
     (

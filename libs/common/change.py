@@ -5,6 +5,7 @@ from typing import Final
 import msgspec
 
 from libs.common.model import JobId, NodeId
+from libs.common.state.locks import ClaimKey
 
 
 class Stamp(msgspec.Struct, frozen=True):
@@ -21,11 +22,15 @@ class Stamp(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """The jobs, nodes and models that a fact changed. Indexes over them must be updated."""
+    """The jobs, nodes, models and claims on locks that a fact changed.
+
+    Indexes over them must be updated.
+    """
 
     jobs: tuple[JobId, ...] = ()
     nodes: tuple[NodeId, ...] = ()
     models: tuple[str, ...] = ()
+    locks: tuple[ClaimKey, ...] = ()
 
 
 # The fact was ignored. Compare by identity: an empty Change() is a fact that was applied, but

@@ -1,4 +1,4 @@
-"""docs/{job,gpu,node,kept}-life.md: a diagram and a table for each table of libs/common/life/."""
+"""docs/*-life.md: a diagram and a table for each table of libs/common/life/."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -7,6 +7,7 @@ from libs.common.facts import KINDS
 from libs.common.life import gpu_life as gpu
 from libs.common.life import job_life as job
 from libs.common.life import kept_life as kept
+from libs.common.life import lock_life as lock
 from libs.common.life import node_life as node
 from libs.common.subjects import WRITER_OF
 from libs.docs.markdown import block, code, page, prose, table
@@ -35,6 +36,12 @@ KEPT: Final = """
 An entry is one tier of a model on one node: compile products (artefact) or weight files in memory
 (host). The scheduler chooses the node, the node measures the bytes, the scheduler grants them, and
 the node fills and verifies the entry. Compile products use no memory, so they need no grant.
+"""
+
+LOCK: Final = """
+A claim is one client's request for a lock. Claims wait in the order of the log. The scheduler
+grants a free lock to the first of them, renews it when its holder asks, and frees it when the
+holder releases it or its time to live has passed. A lock has at most one claim that is held.
 """
 
 # Events that are not kinds of facts, with their causes.
@@ -116,6 +123,18 @@ def kept_life() -> str:
         rows(kept.KEPT_LIFE),
         f"An entry that is {_list(kept.HOLDS_BYTES)} has bytes of the ledger. "
         "`model.keep_dropped`, and a new `model.keep_requested`, remove the entry in any state.",
+    )
+
+
+def lock_life() -> str:
+    return page(
+        "The life of a claim on a lock",
+        prose(LOCK),
+        diagram(lock.LOCK_LIFE, (lock.OVER,)),
+        BY_THE_TABLES,
+        rows(lock.LOCK_LIFE),
+        "A claim that is over leaves the state. `lock.freed` has the reason: "
+        f"{_list(lock.REASONS)}. A grant and a renewal name the claim's token.",
     )
 
 

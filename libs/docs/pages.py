@@ -9,7 +9,7 @@ from typing import Final
 from libs.docs import client_source
 from libs.docs.cli_page import cli
 from libs.docs.health_page import health
-from libs.docs.life_pages import gpu_life, job_life, kept_life, node_life
+from libs.docs.life_pages import gpu_life, job_life, kept_life, lock_life, node_life
 from libs.docs.settings_page import env_example, settings
 from libs.docs.subjects_page import subjects
 
@@ -18,6 +18,7 @@ PAGES: Final[dict[str, Callable[[], str]]] = {
     "gpu-life.md": gpu_life,
     "node-life.md": node_life,
     "kept-life.md": kept_life,
+    "lock-life.md": lock_life,
     "health.md": health,
     "subjects.md": subjects,
     "settings.md": settings,

@@ -8,10 +8,10 @@ Writes: TermBegan, PluginDisabled, ClusterConfigured, LeaseExtended, JobQueued, 
   AllocationWarned, ModelAutoscaled, ReplicasScaled, KeptPlaced, KeptGranted, KeptEvicted, NodeLost,
   NodeReturned, NodeRemoved,
   FabricTestBegun, FabricRoundOrdered, FabricRoundClosed, FabricTestEnded, PreflightEnded,
-  NodeDrained
+  NodeDrained, LockGranted, LockRenewed, LockFreed
 Decides: order, placement, preemption, retries, stops, replicas of models and what they
-  keep on nodes, node loss; GPUs in use
-  per tenant at placement
+  keep on nodes, node loss, who holds a lock;
+  GPUs in use per tenant at placement
 Never: contacts a node's devices; sends an order or a lease for a fact that the log has not
   acknowledged (`why` and `whatif` read the working state, which may be ahead of the log)
 """

@@ -369,6 +369,16 @@ EXAMPLES: Final[tuple[AnyFact, ...]] = (
         took_ms=300,
         reason="signal 9",
     ),
+    f.LockRequested(
+        tenant=TENANT, lock="data", holder="h1", ttl_ms=30_000, wait_ms=300_000, user="ada"
+    ),
+    f.LockRenewRequested(tenant=TENANT, lock="data", holder="h1"),
+    f.LockReleaseRequested(tenant=TENANT, lock="data", holder="h1", user="ada"),
+    f.LockGranted(tenant=TENANT, lock="data", holder="h1", token=7, expires_ns=1_800_000_000),
+    f.LockRenewed(
+        tenant=TENANT, lock="data", holder="h1", token=7, asked=40, expires_ns=1_900_000_000
+    ),
+    f.LockFreed(tenant=TENANT, lock="data", holder="h1", token=7, reason="expired"),
 )
 
 

@@ -29,7 +29,7 @@ from libs.common.state.cluster import Cluster, Job, Model, Node, all_over, owes_
 from libs.common.state.ordering import POLICIES
 from libs.common.timing import Timing
 from services.scheduler.leases.renewals import is_empty
-from tests.property import facts_of_devices, facts_of_fabric, facts_of_kept
+from tests.property import facts_of_devices, facts_of_fabric, facts_of_kept, facts_of_locks
 from tests.property.fact_values import (
     JOBS,
     KEYS,
@@ -138,6 +138,7 @@ def by_gateways(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
     yield from facts_of_devices.by_gateways(cluster, chance)
     yield from facts_of_fabric.by_gateways(cluster, chance)
     yield from facts_of_kept.by_gateways(cluster, chance)
+    yield from facts_of_locks.by_gateways(chance)
     for node in cluster.nodes.values():
         if not node.usable:
             yield f.NodeDeclaredDead(
@@ -208,6 +209,7 @@ def by_scheduler(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
     yield f.ClusterConfigured(cluster_id="test", timing=Timing(lease_ms=chance.randrange(5)))
     yield f.LeaseExtended(duration_ms=chance.randrange(1_000))
     yield from facts_of_kept.by_scheduler(cluster, chance)
+    yield from facts_of_locks.by_scheduler(cluster)
     for job in cluster.jobs.values():
         yield from _of_job(cluster, job, chance)
     for model in cluster.models.values():

@@ -25,7 +25,7 @@ from libs.common.model import (
 from libs.common.model_spec import ModelSpec, Replica
 from libs.common.state.cluster import Cluster
 from libs.common.timing import Timing
-from tests.property import facts_of_devices, facts_of_fabric, facts_of_kept
+from tests.property import facts_of_devices, facts_of_fabric, facts_of_kept, facts_of_locks
 from tests.property.fact_values import (
     GPUS,
     JOBS,
@@ -245,6 +245,7 @@ def _wild_words_of_operators(node_id: NodeId, word: str, number: int) -> tuple[A
             users=(word,),
         ),
         f.ReservationCleared(reservation=word),
+        *facts_of_locks.wild(word, number),
     )
 
 

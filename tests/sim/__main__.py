@@ -12,9 +12,12 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import Final
 
 from tests.sim import faults
+from tests.sim.lock_users import with_locks
 from tests.sim.world import Result, simulate
 
 CHUNK: Final = 8
+LOCKS_FROM: Final = 1_000
+LOCKS_EVERY: Final = 4
 
 
 def main() -> int:
@@ -32,8 +35,11 @@ def main() -> int:
 
 
 def run_one(seed: int, calm: bool) -> Result:
-    """Run one seed, stormy or calm."""
-    return simulate(faults.calm(seed) if calm else faults.plan(seed))
+    """Run one seed, stormy or calm. Later ones have users of locks too, every fourth."""
+    if calm:
+        return simulate(faults.calm(seed))
+    has_locks = seed >= LOCKS_FROM and seed % LOCKS_EVERY == 0
+    return simulate(with_locks(seed) if has_locks else faults.plan(seed))
 
 
 def run_many(seeds: range, jobs: int, calm: bool) -> int:

@@ -112,6 +112,7 @@ class Plan(msgspec.Struct, frozen=True):
     nodes: tuple[int, ...]
     trim: Trim | None = None
     lease_ms: int = LEASE_MS
+    lock_users: int = 0
 
     @property
     def over_s(self) -> float:

@@ -1,9 +1,8 @@
 """One run: the real services and the real shell on a virtual loop, over a faulty log, bus and
 machines.
 
-Checkers watch it. `simulate(plan)` runs it and is a pure function of the plan. A service may end
-only by a known error (MusterError). Any other end is a violation, because its supervisor would hide
-the bug by starting it again.
+Checkers watch it. `simulate(plan)` is a pure function of the plan. A service may end only by a
+known error (MusterError). Any other end is a violation: its supervisor would hide the bug.
 """
 
 import asyncio
@@ -38,6 +37,7 @@ from tests.sim.bus import CONTROL, Network
 from tests.sim.client import Client
 from tests.sim.faults import Blow, Plan
 from tests.sim.greed import with_greed
+from tests.sim.lock_users import LockUsers
 from tests.sim.log import SimStream
 from tests.sim.loop import Stuck, VirtualLoop
 from tests.sim.loop import run as run_loop
@@ -102,6 +102,7 @@ class World:
         self.truth.watchers.append(self._began)
         self.slots = self._slots()
         self.servers = Servers(self)
+        self.lock_users = LockUsers(self, plan.lock_users)
 
     # -- the parts
 
@@ -280,7 +281,7 @@ class World:
             await asyncio.sleep(LOOK_EVERY_S)
 
     def all_ended(self) -> bool:
-        if len(self.acts_acked) < len(self.acts):
+        if len(self.acts_acked) < len(self.acts) or not self.lock_users.at_rest:
             return False
         return next(live_jobs(self.reference), None) is None and not self.truth.living()
 

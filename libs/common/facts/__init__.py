@@ -67,6 +67,14 @@ from libs.common.facts.kept_facts import ModelKeepRequested as ModelKeepRequeste
 from libs.common.facts.kept_facts import StandbyPromoted as StandbyPromoted
 from libs.common.facts.limit_facts import BudgetExhausted as BudgetExhausted
 from libs.common.facts.limit_facts import BudgetRenewed as BudgetRenewed
+from libs.common.facts.lock_facts import LockDecision as LockDecision
+from libs.common.facts.lock_facts import LockFreed as LockFreed
+from libs.common.facts.lock_facts import LockGranted as LockGranted
+from libs.common.facts.lock_facts import LockReleaseRequested as LockReleaseRequested
+from libs.common.facts.lock_facts import LockRenewed as LockRenewed
+from libs.common.facts.lock_facts import LockRenewRequested as LockRenewRequested
+from libs.common.facts.lock_facts import LockRequested as LockRequested
+from libs.common.facts.lock_facts import LockWish as LockWish
 from libs.common.facts.membership_facts import NodeInvited as NodeInvited
 from libs.common.facts.membership_facts import NodeJoined as NodeJoined
 from libs.common.facts.membership_facts import NodeLost as NodeLost
@@ -161,6 +169,7 @@ GatewayFact = (
     | FabricTestRequested
     | NodeDrainCleared
     | OrderFact
+    | LockWish
 )
 QuotaFact = (
     JobAdmitted | JobRejected | UsageCharged | BudgetExhausted | BudgetRenewed | QuotaTermBegan
@@ -179,7 +188,7 @@ JobDecision = (
 TermFact = TermBegan | PluginDisabled | ClusterConfigured | LeaseExtended
 NodeDecision = NodeLost | NodeReturned | NodeRemoved | FabricDecision
 ModelDecision = ModelAutoscaled | ReplicasScaled
-SchedulerFact = TermFact | JobDecision | ModelDecision | KeptDecision | NodeDecision
+SchedulerFact = TermFact | JobDecision | ModelDecision | KeptDecision | NodeDecision | LockDecision
 NodeJobFact = (
     JobStarted
     | JobCheckpointed

@@ -32,6 +32,7 @@ from libs.common.state.job import is_ready as is_ready
 from libs.common.state.job import waits_for as waits_for
 from libs.common.state.job import was_on as was_on
 from libs.common.state.kept import Kept as Kept
+from libs.common.state.locks import Locks
 from libs.common.state.node import Node as Node
 from libs.common.state.ordering import JobQueue
 from libs.common.state.plugins import Plugins
@@ -163,6 +164,7 @@ class Cluster(msgspec.Struct):
     writers: dict[str, WriterMark] = {}
     facts: int = 0
     ignored: int = 0
+    locks: Locks = {}
 
 
 def tenant_of(cluster: Cluster, name: TenantId) -> Tenant:

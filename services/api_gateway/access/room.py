@@ -35,6 +35,7 @@ LEVELS: Final[dict[type[f.Fact], float]] = {
     f.GpuControlRequested: CHANGES,
     f.GpuServiceSet: CHANGES,
     f.FabricTestRequested: CHANGES,
+    f.LockRequested: CHANGES,
     f.NodeDrainCleared: ENDINGS,
     f.AccessRecorded: RECORDS,
     f.ModelUsed: RECORDS,
@@ -52,6 +53,9 @@ LEVELS: Final[dict[type[f.Fact], float]] = {
     f.SecretRemoved: ENDINGS,
     f.KeyRevoked: ENDINGS,
     f.NodeDeclaredDead: ENDINGS,
+    # A lock that cannot be renewed ends the work of its holder.
+    f.LockRenewRequested: ENDINGS,
+    f.LockReleaseRequested: ENDINGS,
     f.NodeRemovalRequested: ENDINGS,
     f.NodeRevoked: ENDINGS,
 }

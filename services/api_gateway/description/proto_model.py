@@ -202,6 +202,7 @@ TEXTS: Final = {
     "Allocations": "Devices that are held without a command.",
     "Events": "The facts of the log, and changes of jobs and nodes.",
     "Inference": "Requests to models.",
+    "Locks": "Locks of a tenant: acquire, renew, release, list.",
 }
 
 

@@ -52,6 +52,7 @@ from services.api_gateway.views.fleet import FleetNodeShown
 from services.api_gateway.views.identity import KeyShown, TenantShown
 from services.api_gateway.views.jobs import JobShown
 from services.api_gateway.views.kept import KeptList, KeptShown
+from services.api_gateway.views.locks import ClaimShown, LockShown
 from services.api_gateway.views.memory import NodeMemoryShown
 from services.api_gateway.views.models import ModelShown
 from services.api_gateway.views.nodes import GpuFull, NodeFull, NodeShown
@@ -130,6 +131,11 @@ ANSWERS: Final[dict[tuple[str, str], Answer]] = {
     ("GET", "/v1/reservations"): _list("reservations", ReservationShown),
     ("PUT", "/v1/reservations/{name}"): Answer((200, 201), ReservationShown),
     ("DELETE", "/v1/reservations/{name}"): GONE,
+    ("GET", "/v1/locks"): _list("locks", LockShown),
+    ("GET", "/v1/locks/{name}"): Answer(kind=LockShown),
+    ("POST", "/v1/locks/{name}/acquire"): Answer((200, 202), ClaimShown),
+    ("POST", "/v1/locks/{name}/renew"): Answer(kind=ClaimShown),
+    ("POST", "/v1/locks/{name}/release"): Answer(kind=ClaimShown),
     ("POST", "/v1/deployments"): Answer((200, 201), ModelShown),
     ("GET", "/v1/deployments"): _list("deployments", ModelShown),
     ("GET", "/v1/deployments/{name}"): Answer(kind=ModelShown),

@@ -278,5 +278,12 @@ _INFERENCE: Final = (
     Method("Inference", "ListServedModels", "GET", "/v1/models", text="List the served models."),
     Method("Inference", "GetServedModel", "GET", "/v1/models/{id}", text="Show a served model."),
 )
-METHODS: Final = (*_JOBS, *_NODES, *_MODELS, *_ALLOCATIONS, *_EVENTS, *_INFERENCE)
+_LOCKS: Final = (
+    Method("Locks", "ListLocks", "GET", "/v1/locks", limit=PAGE_ROWS),
+    Method("Locks", "GetLock", "GET", "/v1/locks/{name}"),
+    Method("Locks", "AcquireLock", "POST", "/v1/locks/{name}/acquire"),
+    Method("Locks", "RenewLock", "POST", "/v1/locks/{name}/renew"),
+    Method("Locks", "ReleaseLock", "POST", "/v1/locks/{name}/release"),
+)
+METHODS: Final = (*_JOBS, *_NODES, *_MODELS, *_ALLOCATIONS, *_EVENTS, *_INFERENCE, *_LOCKS)
 SERVICES: Final = tuple(dict.fromkeys(method.service for method in METHODS))

@@ -329,6 +329,18 @@ _SUMMARY: Final[dict[type, Callable[[Any], str]]] = {
         f"queue {x.queue} set by {_user(x.user)}: policy {x.policy}, weight {x.weight}"
     ),
     f.ReservationSet: _reservation,
+    f.LockRequested: lambda x: (
+        f"lock {x.lock} of {x.tenant} requested by {_user(x.user)} as {x.holder}"
+    ),
+    f.LockRenewRequested: lambda x: f"renewal of lock {x.lock} of {x.tenant} for {x.holder}",
+    f.LockReleaseRequested: lambda x: (
+        f"lock {x.lock} of {x.tenant} released by {_user(x.user)} as {x.holder}"
+    ),
+    f.LockGranted: lambda x: (
+        f"lock {x.lock} of {x.tenant} granted to {x.holder} with token {x.token}"
+    ),
+    f.LockRenewed: lambda x: f"lock {x.lock} of {x.tenant} renewed for {x.holder}",
+    f.LockFreed: lambda x: f"claim {x.holder} on lock {x.lock} of {x.tenant} ended: {x.reason}",
     f.ReservationCleared: lambda x: f"reservation {x.reservation} removed by {_user(x.user)}",
     f.ElementBegun: lambda x: f"element {x.number} of array {x.array} begun",
     f.JobPlaced: _placed,

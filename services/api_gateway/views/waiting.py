@@ -7,11 +7,12 @@ tests/unit/test_gateway_log_end.py and tests/unit/test_watchers.py.
 import asyncio
 import heapq
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from libs.common.change import Change
 from libs.common.model import JobId, NodeId
 from libs.common.state.cluster import Job
+from libs.common.state.locks import ClaimKey
 from libs.common.transport.log import Log
 from services.api_gateway.access.fair_turns import FairTurns
 from services.api_gateway.problems import Problem
@@ -246,6 +247,7 @@ class Waiting:
     def __init__(self, turns: FairTurns) -> None:
         self.by_seq: list[tuple[int, int, asyncio.Future[None]]] = []
         self.by_job: dict[JobId, list[asyncio.Future[None]]] = {}
+        self.by_claim: dict[ClaimKey, list[asyncio.Future[None]]] = {}
         self.turns = turns
         self.feeds = Feeds(turns)
         self.log_followers: dict[LogFollower, None] = {}
@@ -266,16 +268,11 @@ class Waiting:
 
     async def job(self, job_id: JobId, timeout_s: float) -> None:
         """Wait until the job changes, at most `timeout_s`."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        waiters = self.by_job.setdefault(job_id, [])
-        waiters.append(future)
-        try:
-            await asyncio.wait((future,), timeout=timeout_s)
-        finally:
-            if not future.done():
-                waiters.remove(future)
-                if not waiters and self.by_job.get(job_id) is waiters:
-                    del self.by_job[job_id]
+        await _changed(self.by_job, job_id, timeout_s)
+
+    async def lock(self, key: ClaimKey, timeout_s: float) -> None:
+        """Wait until the claim on a lock changes, at most `timeout_s`."""
+        await _changed(self.by_claim, key, timeout_s)
 
     def folded(self, seq: int) -> None:
         """Wake the requests that wait for `seq` or an earlier commit."""
@@ -304,9 +301,9 @@ class Waiting:
         `jobs` has the state of each before the change, `of` all jobs of the cluster.
         """
         for job_id in jobs:
-            for future in self.by_job.pop(job_id, ()):
-                if not future.done():
-                    future.set_result(None)
+            _wake(self.by_job.pop(job_id, ()))
+        for key in change.locks:
+            _wake(self.by_claim.pop(key, ()))
         for node_id in change.nodes:
             self.node_seqs[node_id] = seq
         for node_id in _devices(jobs, of, change):
@@ -338,6 +335,29 @@ class Waiting:
             return now_s
         await asyncio.sleep(early_s)
         return now_s + early_s
+
+
+K = TypeVar("K")
+
+
+async def _changed(waiting: dict[K, list[asyncio.Future[None]]], name: K, timeout_s: float) -> None:
+    """Wait in the list of this name until it is woken, at most `timeout_s`."""
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    waiters = waiting.setdefault(name, [])
+    waiters.append(future)
+    try:
+        await asyncio.wait((future,), timeout=timeout_s)
+    finally:
+        if not future.done():
+            waiters.remove(future)
+            if not waiters and waiting.get(name) is waiters:
+                del waiting[name]
+
+
+def _wake(futures: Iterable[asyncio.Future[None]]) -> None:
+    for future in futures:
+        if not future.done():
+            future.set_result(None)
 
 
 async def is_set(event: asyncio.Event, idle_s: float | None) -> bool:

@@ -21,6 +21,7 @@ from libs.common.model import JobId, NodeId
 from libs.common.state.plugins import PluginFault
 from services.scheduler.decide.elastic import grow
 from services.scheduler.decide.fabric import drain_suspect
+from services.scheduler.decide.locks import serve_locks
 from services.scheduler.decide.nodes import bury_node, lose_node, remove_node, return_node, vacate
 from services.scheduler.decide.placing import (
     catch_up,
@@ -92,6 +93,7 @@ def decide(
         or lose_node(state, observed.silent)
         or vacate(state)
         or remove_node(state, observed.removable)
+        or serve_locks(state, now_ns, now_ns if wall_ns is None else wall_ns)
         or withdraw(state)
         or autoscale(state, observed.wanted)
         or scale(state, now_ns if wall_ns is None else wall_ns, observed.quiet)

@@ -10,6 +10,9 @@ from heapq import heappop, heappush
 
 from libs.common.change import Change
 from libs.common.model import GpuId, JobId, NodeId
+from libs.common.state.cluster import Cluster
+from libs.common.state.locks import Locks, all_claims
+from services.scheduler.state.lock_turns import LockTurns
 
 
 class Restless:
@@ -19,6 +22,7 @@ class Restless:
     yet. `quiet` are the silent nodes at the last check. `kept_stale`: what nodes keep of models
     must be checked again; at `kept_look_ns` it is checked although nothing changed. `kept_alone`:
     since when devices have weights of a model without a replica of it, by key of the request.
+    `locks` are the claims on locks to check again.
     """
 
     def __init__(self) -> None:
@@ -29,9 +33,11 @@ class Restless:
         self.kept_look_ns = 0
         self.kept_alone: dict[str, dict[GpuId, int]] = {}
         self._timers: list[tuple[int, str]] = []
+        self.locks = LockTurns()
 
-    def note(self, change: Change) -> None:
+    def note(self, change: Change, locks: Locks) -> None:
         """Check again what a commit changed."""
+        self.locks.note(change.locks, locks)
         self.models.update(dict.fromkeys(change.models))
         self.kept_stale = self.kept_stale or bool(change.nodes or change.models)
 
@@ -62,3 +68,13 @@ class Restless:
         del self.models[name]
         if until_ns > now_ns:
             heappush(self._timers, (until_ns, name))
+
+
+def all_of(cluster: Cluster) -> Change:
+    """Return a change of everything that is indexed."""
+    return Change(
+        jobs=tuple(cluster.jobs),
+        nodes=tuple(cluster.nodes),
+        models=tuple(cluster.models),
+        locks=tuple(all_claims(cluster.locks)),
+    )

@@ -56,7 +56,7 @@ from services.scheduler.state.noted import Noted
 from services.scheduler.state.outlook import Outlook
 from services.scheduler.state.ports import Ports
 from services.scheduler.state.reserved_notes import ReservedNotes
-from services.scheduler.state.restless import Restless
+from services.scheduler.state.restless import Restless, all_of
 from services.scheduler.state.start_limits import StartLimits
 
 
@@ -113,7 +113,7 @@ class State:
         self.reserved_pools = self.reserved_notes.pools
         self.none_free: tuple[object, ...] = ()
         self.restless = Restless()
-        self.refresh(Change(tuple(cluster.jobs), tuple(cluster.nodes), tuple(cluster.models)))
+        self.refresh(all_of(cluster))
 
     @property
     def seq(self) -> int:
@@ -308,7 +308,7 @@ class State:
         self.capacity.learn(self.cluster)
         for job_id in change.jobs:
             self._reclassify(job_id)
-        self.restless.note(change)
+        self.restless.note(change, self.cluster.locks)
 
     def _note_address(self, node_id: NodeId) -> None:
         """Move the ports of the node's jobs if the node registered with another address."""
