@@ -81,7 +81,7 @@ fix: $(STAMP) ## format and repair what the linter can
 sim: $(STAMP) ## simulate: N=5000 seeds, or one SEED=7 with its last facts
 	@$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED),--seeds $(or $(N),200))
 
-chaos: $(STAMP) ## kill every process in turn under real jobs and models (JOBS=500 KILLS=49 MINUTES=3 SEED=1 SCENARIO=kill|freeze|agent|models)
+chaos: $(STAMP) ## kill every process in turn under real jobs and models (JOBS=500 KILLS=49 MINUTES=3 SEED=1 SCENARIO=kill|freeze|agent|models|cluster)
 	@$(BIN)/python -m tests.chaos $(if $(JOBS),--jobs $(JOBS)) $(if $(KILLS),--kills $(KILLS)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SCENARIO),--scenario $(SCENARIO)) $(if $(SEED),--seed $(SEED))
 
 e2e: $(STAMP) ## the black-box suite against docker compose, or against processes where no engine answers

@@ -1,9 +1,11 @@
 """`python -m tests.chaos [--scenario NAME] [--jobs N] [--kills N] [--minutes M] [--seed S]
-[--keep]`: four scenarios, or one of them.
+[--keep]`: five scenarios, or one of them.
 
 `kill`: everything is killed in turn under jobs. `freeze`: an agent stands still. `agent`: agents
-are killed and upgraded. `models`: everything is killed in turn while models are asked. One JSON
-line for each; exit code 1 when a rule was broken, and the state directory is then kept and named.
+are killed and upgraded. `models`: everything is killed in turn while models are asked. `cluster`:
+the hosts of a cluster with three servers fail in every way (`machines/`; by name only, as root).
+One JSON line for each; exit code 1 when a rule was broken, and the state directory is then kept and
+named.
 """
 
 import argparse
@@ -23,6 +25,7 @@ from typing import Any, Final
 from tests.chaos import checks, freezing, lives, model_checks, models, upgrading
 from tests.chaos.cluster import Chaos, healthy, running
 from tests.chaos.killing import Killing
+from tests.chaos.machines import scenario as machines
 from tests.chaos.submitting import Wish, all_ended, mixed, submit_all
 
 NODES: Final = 4
@@ -31,6 +34,7 @@ KILL_EVERY_S: Final = 1.5
 UPGRADED_GPUS: Final = 16
 AGENT_ROUNDS: Final = 2
 SHOWN_MAX: Final = 50
+CLUSTER: Final = "cluster"
 
 
 async def killed(folder: Path, count: int, kills: int, seed: int) -> dict[str, Any]:
@@ -224,13 +228,15 @@ def chosen(folder: Path, asked_for: argparse.Namespace) -> list[Awaitable[dict[s
         "agent": lambda: upgraded(folder / "agent", asked_for.seed),
         "models": lambda: asked(folder / "models", asked_for.minutes, asked_for.seed),
     }
+    if asked_for.scenario == CLUSTER:
+        return [machines.failing(folder / CLUSTER, asked_for.minutes, asked_for.seed)]
     return [begin() for name, begin in known.items() if asked_for.scenario in (name, "all")]
 
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument(
-        "--scenario", choices=("all", "kill", "freeze", "agent", "models"), default="all"
+        "--scenario", choices=("all", "kill", "freeze", "agent", "models", CLUSTER), default="all"
     )
     parser.add_argument("--jobs", type=int, default=500)
     parser.add_argument("--kills", type=int, default=49)

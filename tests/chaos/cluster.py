@@ -106,7 +106,7 @@ class Chaos:
     async def archived(self) -> None:
         """Wait until the archive holds all that the gateway has seen. Raises TimeoutError."""
         target, deadline = (await self.get("/v1/cluster"))["seq"], time.monotonic() + ARCHIVED_S
-        while _archive_head(self.state / audit.ARCHIVE / "audit.db") < target:
+        while archive_head(self.state / audit.ARCHIVE / "audit.db") < target:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"the archive was not at {target} within {ARCHIVED_S:.0f} s")
             await asyncio.sleep(AGAIN_S)
@@ -131,7 +131,7 @@ class Chaos:
         return done.returncode, (done.stdout + done.stderr).strip()
 
 
-def _archive_head(path: Path) -> int:
+def archive_head(path: Path) -> int:
     try:
         with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as database:
             return int(database.execute("select coalesce(max(seq), 0) from commits").fetchone()[0])

@@ -69,6 +69,13 @@ def test_a_planted_fault_is_found(found: Callable[[], list[str]], said: str) -> 
     assert any(said in line for line in found()), found()
 
 
+def test_a_job_that_was_cancelled_before_its_placement_breaks_no_rule() -> None:
+    never = {"j2": ["job.submitted", "job.closed"]}
+    jobs = {"j2": {**_jobs()["j2"], "state": "cancelled"}}
+    assert checks.every_attempt_was_placed_once(jobs, never) == []
+    assert len(checks.every_attempt_was_placed_once(_jobs(), never)) == 1
+
+
 def test_a_gpu_that_is_held_or_missing_is_found() -> None:
     free = {"uuid": "g", "node_id": "n", "state": "AVAILABLE"}
     assert checks.every_gpu_is_free([free], 1) == []
