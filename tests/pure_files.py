@@ -56,6 +56,7 @@ PURE: Final = (
     "libs/common/devices/mig.py",
     "libs/common/model.py",
     "libs/common/model_spec.py",
+    "libs/common/state/model_crashes.py",
     "libs/common/state/model_view.py",
     "libs/common/state/ordering.py",
     "libs/common/devices/partition.py",

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from libs.cli.flags.durations import age, between, parse_instant, show_duration
 from libs.cli.terminal.table import Column, state_colour
+from libs.common.life import failed_start
 
 Job = dict[str, Any]
 
@@ -81,9 +82,22 @@ def command_line(job: Job) -> str:
 
 
 def why_of(job: Job) -> str:
-    """Return the job's reason if it says more than its state."""
+    """Return why the job never began, or its reason if that says more than its state."""
     reason = str(job.get("reason") or "")
-    return "" if reason == job.get("state") else reason
+    return _never_began(job) or ("" if reason == job.get("state") else reason)
+
+
+def _never_began(job: Job) -> str:
+    found = (
+        failed_start.words(
+            reason=str(member.get("reason") or ""),
+            detail=str(member.get("detail") or ""),
+            node=str(member.get("node_id")),
+            exit_code=member.get("exit_code"),
+        )
+        for member in job.get("members") or ()
+    )
+    return next(filter(None, found), "")
 
 
 def ends_in(job: Job, now: datetime) -> str:

@@ -12,6 +12,8 @@ from typing import Final
 EXITED: Final = "exited"
 STOPPED: Final = "stopped"
 NOT_STARTED: Final = "not_started"
+# The command could not be executed.
+EXEC_FAILED: Final = "exec_failed"
 NO_IMAGE: Final = "no_image"
 # The node does not allow what the job asks of its container.
 NO_CONTAINER: Final = "no_container"

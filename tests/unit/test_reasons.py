@@ -7,3 +7,4 @@ from services.node_agent.supervisor import ending, supervisor
 def test_the_supervisor_uses_the_recorded_words() -> None:
     assert (ending.STOPPED, ending.LEASE_EXPIRED) == (reasons.STOPPED, reasons.LEASE_EXPIRED)
     assert supervisor.OUT_OF_MEMORY == reasons.OUT_OF_MEMORY
+    assert supervisor.EXEC_FAILED == reasons.EXEC_FAILED

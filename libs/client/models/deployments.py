@@ -106,8 +106,9 @@ class ModelShown(Shown):
     name the model as `name`, as one of `aliases`, or as `served_name`, its name at its server.
     `shared_with` are the other tenants that may use it (`*`: all). `limits` are those of tenants at
     this model (`*`: of each guest without limits of its own). `adapter_names` are its LoRA
-    adapters, `adapters` the rules for them. `last_crash` is empty before the first crash. `queue`
-    is set only where one model is shown.
+    adapters, `adapters` the rules for them. `last_crash` is empty before the first crash; after
+    two in a row, the next replica begins at `next_try_at`. `queue` is set only where one model is
+    shown.
     """
 
     name: str = ""
@@ -149,3 +150,4 @@ class ModelShown(Shown):
     adapters: AdapterRules | None = None
     adapter_names: list[str] = []
     continues_streams: bool = False
+    next_try_at: str | None = None

@@ -11,7 +11,7 @@ from libs.common.adapters import AdapterRules
 from libs.common.batching import Batching
 from libs.common.model import NodeId, TenantId
 from libs.common.scaling_targets import ScalingTargets
-from libs.common.state import model_view
+from libs.common.state import model_crashes, model_view
 from libs.common.state.cluster import Cluster, Endpoint, Job, Model, is_ready
 from libs.common.state.rate_limits import RateLimits, at_model
 from libs.common.state.tenant import Tenant
@@ -77,8 +77,9 @@ class ModelShown(msgspec.Struct):
     name the model as `name`, as one of `aliases`, or as `served_name`, its name at its server.
     `shared_with` are the other tenants that may use it (`*`: all). `limits` are those of tenants at
     this model (`*`: of each guest without limits of its own). `adapter_names` are its LoRA
-    adapters, `adapters` the rules for them. `last_crash` is empty before the first crash. `queue`
-    is set only where one model is shown.
+    adapters, `adapters` the rules for them. `last_crash` is empty before the first crash; after
+    two in a row, the next replica begins at `next_try_at`. `queue` is set only where one model is
+    shown.
     """
 
     name: str
@@ -120,6 +121,7 @@ class ModelShown(msgspec.Struct):
     adapters: AdapterRules | None = None
     adapter_names: list[str] = []
     continues_streams: bool = False
+    next_try_at: str | None = None
 
 
 def model_shown(cluster: Cluster, model: Model) -> ModelShown:
@@ -134,7 +136,7 @@ def model_shown(cluster: Cluster, model: Model) -> ModelShown:
         wanted=model.wanted,
         ready=model_view.ready_count(cluster, model),
         crashes=model.crashes,
-        last_crash=model.last_crash,
+        last_crash=model_crashes.last_crash(cluster, model),
         last_crash_at=rfc3339(model.last_crash_ns),
         deployed_at=rfc3339(model.deployed_ns),
         command=spec.command,
@@ -163,6 +165,7 @@ def model_shown(cluster: Cluster, model: Model) -> ModelShown:
         adapters=spec.adapters,
         adapter_names=sorted(model.adapters),
         continues_streams=spec.continues_streams,
+        next_try_at=rfc3339(model_crashes.backoff_until_ns(model)),
     )
 
 

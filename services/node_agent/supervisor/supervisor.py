@@ -30,6 +30,7 @@ from services.node_agent.supervisor.requests import Requests
 from services.node_agent.supervisor.stdin_feed import StdinFeed
 
 OUT_OF_MEMORY = "out_of_memory"
+EXEC_FAILED = "exec_failed"
 SHUTDOWN_GRACE_NS = 10 * NS_PER_S
 WAKE_BYTES = 4096
 # The room in a socket address.
@@ -102,7 +103,7 @@ def _run(order: Order, group: Group) -> bool:
     except OSError as error:  # no room for a process, a descriptor or a file
         detail = f"the supervisor could not set the job up: {error}"
         _refuse(
-            order, group, "exec_failed", child.EXIT_NOT_EXECUTABLE, detail=detail, claimed=claimed
+            order, group, EXEC_FAILED, child.EXIT_NOT_EXECUTABLE, detail=detail, claimed=claimed
         )
         return False
     return supervision.run(job)
@@ -351,7 +352,7 @@ class AttemptSupervision:
     def _explain(self, record: ExitRecord) -> None:
         status, kills = self._main_status, self._group.new_memory_kills()
         if self._failure is not None:
-            record["reason"] = "exec_failed"
+            record["reason"] = EXEC_FAILED
             record["exit_code"], record["detail"] = self._failure
             return
         if status is None:

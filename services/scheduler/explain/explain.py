@@ -10,6 +10,7 @@ from typing import Any, Final
 from libs.common import reasons
 from libs.common.life import job_life
 from libs.common.model import JobId, NodeId
+from libs.common.state import model_crashes
 from libs.common.state.cluster import Cluster, Job, is_ready, silent_nodes, waits_for
 from services.scheduler.explain import order, reason
 from services.scheduler.explain.asker import job_named
@@ -130,6 +131,8 @@ def _quoted(cluster: Cluster, job: Job) -> str:
 
 def _explain_active(job: Job) -> str:
     if job.state in job_life.ENDED:
+        if words := model_crashes.never_began(job):
+            return f"it has ended: {job.state}, because {words}"
         return f"it has ended: {job.state}" + (
             f" ({job.reason})" if job.reason not in ("", job.state) else ""
         )

@@ -19,15 +19,13 @@ from libs.common.model import JobId, NodeId
 from libs.common.model_spec import Replica
 from libs.common.state.cluster import Cluster, Job, Model, is_ready
 from libs.common.state.kept import kept_key
+from libs.common.state.model_crashes import backoff_until_ns
 from libs.common.state.model_view import may_answer, replica_spec
 from libs.common.state.ordering import SECOND_NS
 from services.scheduler.state.state import State
 
 # Replicas that a redeployment may have above the requested number.
 SURGE: Final = 1
-# The first crash is replaced at once, the next after 1 s, 2 s, 4 s ...
-BACKOFF_MAX_S: Final = 300
-BACKOFF_STEPS_MAX: Final = 10
 
 
 def autoscale(state: State, wanted: Sequence[ModelAutoscaled]) -> Sequence[ModelAutoscaled]:
@@ -116,16 +114,6 @@ def _excess(model: Model, new: list[Job]) -> list[JobId]:
         new, key=lambda job: (is_ready(job), may_answer(job), -ordinal_of(model.name, job.job_id))
     )
     return [job.job_id for job in by_worth[: max(0, len(new) - model.wanted)]]
-
-
-def backoff_until_ns(model: Model) -> int:
-    """Return when the next replica may begin after the crashes so far."""
-    if model.crashes < 2:
-        return 0
-    return (
-        model.last_crash_ns
-        + min(BACKOFF_MAX_S, 1 << min(model.crashes - 2, BACKOFF_STEPS_MAX)) * SECOND_NS
-    )
 
 
 def _retirement(model: Model, retire: list[JobId], reason: str, now_ns: int) -> ReplicasScaled:

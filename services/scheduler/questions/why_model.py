@@ -7,12 +7,11 @@ differ.
 from datetime import UTC, datetime
 
 from libs.common.life import job_life
-from libs.common.state import model_view
+from libs.common.state import model_crashes, model_view
 from libs.common.state.cluster import Model
 from services.scheduler.explain.asker import WhyAsk as WhyAsk
 from services.scheduler.explain.explain import Answer, explain, no_answer
 from services.scheduler.explain.trial import RunOnCopy, copied
-from services.scheduler.models.models import backoff_until_ns
 from services.scheduler.state.state import State
 
 
@@ -35,8 +34,8 @@ def explain_model(state: State, name: str, run_on_copy: RunOnCopy = copied) -> A
         None,
     )
     if word == model_view.CRASH_LOOPING:
-        return _answer(state, name, word, _crash(model)) | {
-            "remedy": f"read its output: muster logs {_last(model)}"
+        return _answer(state, name, word, _crash(state, model)) | {
+            "remedy": _after_crash(state, model)
         }
     if queued is not None:
         proof = explain(state, queued.job_id, run_on_copy)
@@ -45,16 +44,19 @@ def explain_model(state: State, name: str, run_on_copy: RunOnCopy = copied) -> A
     return _answer(state, name, word, _explain_unready(state, model, word))
 
 
-def _crash(model: Model) -> str:
-    until = datetime.fromtimestamp(backoff_until_ns(model) // 1_000_000_000, UTC)
+def _crash(state: State, model: Model) -> str:
+    until = datetime.fromtimestamp(model_crashes.backoff_until_ns(model) // 1_000_000_000, UTC)
+    last = model_crashes.last_crash(state.cluster, model)
     return (
-        f"its replicas crash: {model.crashes} times so far, the last: {model.last_crash}; the "
-        f"next one begins at {until:%H:%M:%S} UTC"
+        f"its replicas crash: {model.crashes} times so far, the last: {last}; the next one begins "
+        f"at {until:%H:%M:%S} UTC"
     )
 
 
-def _last(model: Model) -> str:
-    return model.last_crash.rpartition(", ")[2]
+def _after_crash(state: State, model: Model) -> str:
+    if model_crashes.last_crash(state.cluster, model) != model.last_crash:
+        return f"correct the command: muster redeploy {model.name} -- COMMAND"
+    return f"read its output: muster logs {model_crashes.crashed_replica(model)}"
 
 
 def _law(model: Model) -> str:
