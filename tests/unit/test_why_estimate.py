@@ -39,7 +39,7 @@ def test_estimated_start_is_the_time_limit_of_the_last_needed_job() -> None:
     )
     assert found == {
         "in_s": 570,
-        "basis": "once 2 jobs ended (2 by time limits); jobs submitted meanwhile may go first",
+        "basis": "a guess from time limits (2 jobs); jobs submitted meanwhile may go first",
     }
 
 
@@ -59,7 +59,10 @@ def test_the_history_of_the_tenant_counts_without_an_estimate() -> None:
         f.JobClosed(JobId("old"), 1, "completed"),
     ]
     found = said(registered("a", 1), busy("old", 0), over, busy("x", 0), waiting("j"))
-    assert found["in_s"] == 50 and "what their tenants' jobs usually take" in found["basis"]
+    assert (
+        found["in_s"] == 50
+        and "a guess from earlier jobs of the same tenant (1 job)" in found["basis"]
+    )
 
 
 def test_an_allocation_ends_when_was_last_said_of_it() -> None:
@@ -67,7 +70,7 @@ def test_an_allocation_ends_when_was_last_said_of_it() -> None:
     began = replace(placed("x", member("a", 0)), expires_ns=100 * SECOND_NS)
     longer = f.AllocationExtended(job_id=JobId("x"), attempt=1, expires_ns=900 * SECOND_NS)
     found = said(registered("a", 1), asked, began, started("x", "a"), longer, waiting("j"))
-    assert found["in_s"] == 900 and "1 by the time of allocations" in found["basis"]
+    assert found["in_s"] == 900 and "the ends of allocations (1 job)" in found["basis"]
 
 
 def test_an_earlier_job_takes_its_turn_first() -> None:
@@ -79,17 +82,17 @@ def test_an_earlier_job_takes_its_turn_first() -> None:
     )
     assert found["in_s"] == 90
     assert found["basis"].startswith(
-        "once 2 jobs ended (1 by time limits, 1 by their users' estimates)"
+        "a guess from time limits (1 job), their users' estimates (1 job)"
     )
 
 
 def test_no_estimate_when_running_jobs_have_no_limit() -> None:
     assert said(registered("a", 1), busy("x", 0), waiting("j")) == {
         "in_s": None,
-        "basis": ("none: the run time of 1 job in its way is unknown (no --estimate, no --time)"),
+        "basis": "none: 1 job ahead has no time limit and no estimate",
     }
     later = said(registered("a", 1), busy("x", 0, time_limit_s=60), waiting("first"), waiting("j"))
-    assert later["in_s"] is None and "of 1 job in its way" in later["basis"]
+    assert later["in_s"] is None and "1 job ahead has" in later["basis"]
 
 
 def test_a_job_that_would_never_start_is_told_so() -> None:

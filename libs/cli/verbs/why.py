@@ -74,5 +74,5 @@ def _estimate_text(estimate: Json) -> str:
     return (
         basis.replace("none: ", "no estimate: ", 1)
         if in_s is None
-        else f"in {show_duration(in_s)}, {basis}"
+        else f"perhaps in {show_duration(in_s)}, {basis}"
     )

@@ -23,8 +23,8 @@ MS: Final = 1_000_000
 ENDS_MAX: Final = 2_000
 
 ESTIMATE: Final = "their users' estimates"
-ALLOTTED: Final = "the time of allocations"
-HISTORY: Final = "what their tenants' jobs usually take"
+ALLOTTED: Final = "the ends of allocations"
+HISTORY: Final = "earlier jobs of the same tenant"
 LIMIT: Final = "time limits"
 
 
@@ -105,11 +105,8 @@ def _basis_of(job: Job) -> str:
 
 
 def _basis(words: Counter[str]) -> str:
-    counts = ", ".join(f"{number} by {word}" for word, number in words.items())
-    return (
-        f"once {counted(sum(words.values()), 'job')} ended ({counts}); jobs submitted "
-        "meanwhile may go first"
-    )
+    sources = ", ".join(f"{word} ({counted(number, 'job')})" for word, number in words.items())
+    return f"a guess from {sources}; jobs submitted meanwhile may go first"
 
 
 def _without_estimate(state: State, job: Job, silent: int, more: bool) -> str:
@@ -122,8 +119,6 @@ def _without_estimate(state: State, job: Job, silent: int, more: bool) -> str:
     if more:
         return f"none: not once the next {ENDS_MAX} jobs ended"
     if silent:
-        return (
-            f"none: the run time of {counted(silent, 'job')} in its way is unknown "
-            "(no --estimate, no --time)"
-        )
+        verb = "has" if silent == 1 else "have"
+        return f"none: {counted(silent, 'job')} ahead {verb} no time limit and no estimate"
     return "none: it would not start even after all running jobs have ended"

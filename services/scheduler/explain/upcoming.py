@@ -24,8 +24,8 @@ from services.scheduler.state.state import State
 # Ends of jobs in one course of the future.
 ENDS_MAX: Final = 500
 BASIS: Final = (
-    "running jobs end as expected (their users' estimates, what their tenants' jobs usually take, "
-    "time limits); jobs submitted meanwhile may go first"
+    "a guess: running jobs end as their users' estimates, earlier jobs of the same tenant or time "
+    "limits say; jobs submitted meanwhile may go first"
 )
 
 
