@@ -76,7 +76,7 @@ function Gpus({ gpus }) {
           {
             name: 'act', title: '', width: '92px', right: true, cell: (/** @type {any} */ gpu) => {
               const online = gpu.service === 'online';
-              return html`<${Action} title=${online ? `Drain GPU ${gpu.index}?` : `Return GPU ${gpu.index} to service?`} text=${online ? 'It takes no new jobs. Running jobs continue.' : 'New jobs may be placed on it again.'} line=${online ? lines.drainGpu(gpu.uuid) : lines.onlineGpu(gpu.uuid)} label=${online ? 'Drain' : 'Online'} run=${() => change('PUT', `/v1/gpus/${segment(gpu.uuid)}/service`, { service: online ? 'draining' : 'online' })} />`;
+              return html`<${Action} title=${online ? `Drain GPU ${gpu.index}?` : `Return GPU ${gpu.index} to service?`} text=${online ? 'It takes no new jobs. Running jobs continue.' : 'New jobs may be placed on it again.'} line=${online ? lines.drainGpu(gpu.uuid) : lines.onlineGpu(gpu.uuid)} label=${online ? 'Drain' : 'Online'} run=${() => change('PUT', `/v1/gpus/${segment(gpu.uuid)}/service`, { service: online ? 'draining' : 'online' })} done=${`GPU ${gpu.index} is ${online ? 'being drained' : 'back in service'}.`} />`;
             },
           },
         ]

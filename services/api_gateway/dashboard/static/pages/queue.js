@@ -9,11 +9,11 @@ import { useAnswer, useList } from '../data/use_answer.js';
 import { html } from '../html.js';
 import { Empty, Foot, Trouble } from '../parts/basics.js';
 import { JobActions } from '../parts/job_actions.js';
-import { State } from '../parts/state.js';
+import { Reason } from '../parts/reason.js';
 import { Table } from '../parts/table.js';
 import { Why } from '../parts/why.js';
 import { count, counted, duration, millis } from '../view/format.js';
-import { inLine, matcher, merged, note, request, title } from '../view/jobs.js';
+import { inLine, matcher, merged, request, title } from '../view/jobs.js';
 
 const PAGE = 200;
 const KEPT_MAX = 20_000;
@@ -39,14 +39,13 @@ export default function QueuePage() {
   const at = present.value;
   const columns = [
     { name: 'at', title: '#', width: '52px', right: true, cell: (/** @type {any} */ job) => html`<span class="muted">${job.at === null ? '–' : count(job.at)}</span>` },
-    { name: 'name', title: 'Job', width: size.value === 'small' ? 'auto' : '24%', cell: (/** @type {any} */ job) => html`<a class="strong" href=${href(`/jobs/${job.id}`)}>${title(job)}</a>` },
-    { name: 'user', title: 'User', width: '13%', from: 'medium', cell: (/** @type {any} */ job) => html`${job.user} <span class="muted">${job.tenant}</span>` },
+    { name: 'name', title: 'Job', width: size.value === 'small' ? 'auto' : '18%', cell: (/** @type {any} */ job) => html`<a class="strong" href=${href(`/jobs/${job.id}`)}>${title(job)}</a>` },
+    { name: 'user', title: 'User', width: '12%', from: 'medium', cell: (/** @type {any} */ job) => html`${job.user} <span class="muted">${job.tenant}</span>` },
     { name: 'request', title: 'Requests', width: '112px', from: 'medium', cell: request },
     { name: 'priority', title: 'Priority', width: '70px', right: true, from: 'large', cell: (/** @type {any} */ job) => String(job.priority) },
     { name: 'waited', title: 'Waits', width: '80px', right: true, from: 'medium', cell: (/** @type {any} */ job) => duration((at - (millis(job.submitted_at) ?? at)) / 1000) },
-    { name: 'start', title: 'Starts', width: '92px', right: true, cell: (/** @type {any} */ job) => html`<span title=${line.data?.basis}>${job.in_s === 0 ? 'now' : job.in_s ? html`in ${duration(job.in_s)}` : html`<span class="muted">${job.in_s === null ? 'unknown' : ''}</span>`}</span>` },
-    { name: 'state', title: 'State', width: '104px', from: 'large', cell: (/** @type {any} */ job) => html`<${State} state=${job.held ? 'held' : job.state} />` },
-    { name: 'note', title: 'For', from: 'large', cell: (/** @type {any} */ job) => html`<span class="muted" title=${note(job)}>${note(job).replace(/^waits for /, '')}</span>` },
+    { name: 'start', title: 'Starts', width: '92px', right: true, cell: (/** @type {any} */ job) => html`<span title=${line.data?.basis}>${job.in_s === 0 ? 'now' : job.in_s ? html`~ ${duration(job.in_s)}` : html`<span class="muted">${job.in_s === null ? 'unknown' : ''}</span>`}</span>` },
+    { name: 'note', title: 'Reason', from: 'large', cell: (/** @type {any} */ job) => html`<${Reason} job=${job} />` },
     { name: 'why', title: '', width: '78px', right: true, cell: (/** @type {any} */ job) => html`<button type="button" aria-expanded=${opened === job.id} onClick=${() => setOpened(opened === job.id ? '' : job.id)}>Why</button>` },
   ];
   const known = queues.data?.queues ?? [];

@@ -17,6 +17,12 @@ function timeOfDay(seconds) {
   return [date.getHours(), date.getMinutes(), date.getSeconds()].map((n) => String(n).padStart(2, '0')).join(':');
 }
 
+/** The times that a chart spans: from its first point on, at least SPAN_S. @param {number[]} times */
+export function spanOf(times) {
+  const first = times[0] ?? Date.now() / 1000;
+  return [first, Math.max(first + SPAN_S, times.at(-1) ?? first)];
+}
+
 /** @param {{label: string, unit?: string, series: {name: string, values: (number|null)[]}[], times: number[], version: number, top?: number}} props */
 export function Chart({ label, unit = '', series, times, version, top }) {
   const box = useRef(/** @type {HTMLDivElement|null} */ (null));
@@ -33,7 +39,8 @@ export function Chart({ label, unit = '', series, times, version, top }) {
         legend: { show: false },
         cursor: { y: false, points: { size: 6 } },
         scales: {
-          x: { range: (/** @type {any} */ _, /** @type {number} */ from, /** @type {number} */ to) => [Math.min(from, to - SPAN_S), to] },
+          // A single point would get the span of a day from uPlot.
+          x: { range: (/** @type {any} */ u) => spanOf(u.data[0]) },
           y: { range: (/** @type {any} */ _, /** @type {number} */ low, /** @type {number} */ high) => [Math.min(0, low), top ?? Math.max(1, high * 1.1)] },
         },
         axes: [

@@ -62,7 +62,7 @@ export function Dialog() {
     setState({ running: true, error: '' });
     try {
       await asked.run();
-      tell(asked.done ?? `${asked.label}: recorded.`);
+      tell(asked.done ?? `Done: ${asked.label.toLowerCase()}.`);
       close();
     } catch (error) {
       setState({ running: false, error: error instanceof Error ? error.message : String(error) });

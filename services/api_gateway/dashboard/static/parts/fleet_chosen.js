@@ -38,8 +38,8 @@ export function Chosen({ fleet, at, onClose }) {
     ${operates(who()) &&
     html`<div class="toolbar">
       ${draining
-        ? html`<${Action} title=${`Return GPU ${gpu.index} of ${node.id} to service?`} text="New jobs may be placed on it again." line=${lines.onlineGpu(gpu.uuid)} label="Return to service" run=${() => change('PUT', `/v1/gpus/${segment(gpu.uuid)}/service`, { service: 'online' })} />`
-        : html`<${Action} title=${`Drain GPU ${gpu.index} of ${node.id}?`} text="It takes no new jobs. Running jobs continue." line=${lines.drainGpu(gpu.uuid)} label="Drain GPU" run=${() => change('PUT', `/v1/gpus/${segment(gpu.uuid)}/service`, { service: 'draining' })} />`}
+        ? html`<${Action} title=${`Return GPU ${gpu.index} of ${node.id} to service?`} text="New jobs may be placed on it again." line=${lines.onlineGpu(gpu.uuid)} label="Return to service" run=${() => change('PUT', `/v1/gpus/${segment(gpu.uuid)}/service`, { service: 'online' })} done=${`GPU ${gpu.index} of ${node.id} is back in service.`} />`
+        : html`<${Action} title=${`Drain GPU ${gpu.index} of ${node.id}?`} text="It takes no new jobs. Running jobs continue." line=${lines.drainGpu(gpu.uuid)} label="Drain GPU" run=${() => change('PUT', `/v1/gpus/${segment(gpu.uuid)}/service`, { service: 'draining' })} done=${`GPU ${gpu.index} of ${node.id} is being drained.`} />`}
     </div>`}
   <//>`;
 }

@@ -15,6 +15,12 @@ export function environment(text) {
   return pairs.length ? Object.fromEntries(pairs) : undefined;
 }
 
+/** The lines SECRET or SECRET=VARIABLE of a text: variables with the names of secrets. @param {string} text */
+export function secrets(text) {
+  const named = environment(text);
+  return named && Object.fromEntries(Object.entries(named).map(([secret, variable]) => [variable || secret, secret]));
+}
+
 /** A command as a list: one that needs a shell gets one. @param {string} text */
 export function command(text) {
   const bare = text.trim();
@@ -30,3 +36,7 @@ export function fieldOf(error, fields) {
   const name = /^([a-z_]+)(?:[.[].*?)?:/.exec(error?.message ?? '')?.[1] ?? '';
   return fields.includes(name) ? name : '';
 }
+
+/** Give the field the focus when its page is opened: the browser does so for the first page only.
+ *  @param {HTMLElement|null} field */
+export const focused = (field) => field?.focus({ preventScroll: true });

@@ -4,11 +4,14 @@ import { href, moment, place } from '../data/router.js';
 import { html } from '../html.js';
 import { CommandLine, Field, Trouble } from './basics.js';
 
-/** @param {{form: any, setForm: (form: any) => void, error: string|undefined, help: string}} props */
-export function Environment({ form, setForm, error, help }) {
-  return html`<${Field} label="Environment" wide=${true} error=${error} help=${help}>
-    <textarea class="mono" rows="2" spellcheck="false" value=${form.env} onInput=${(/** @type {any} */ event) => setForm({ ...form, env: event.target.value })}></textarea>
-  <//>`;
+/** Variables and secrets. @param {{form: any, setForm: (form: any) => void, wrong: string, error: Error|null, kept?: boolean}} props
+ *   `kept`: what is left empty stays as it is. */
+export function Environment({ form, setForm, wrong, error, kept }) {
+  const area = (/** @type {string} */ name) => html`<textarea class="mono" name=${name} rows="2" spellcheck="false" value=${form[name]} onInput=${(/** @type {any} */ event) => setForm({ ...form, [name]: event.target.value })}></textarea>`;
+  const said = (/** @type {string} */ name) => (wrong === name ? error?.message : undefined);
+  const empty = kept ? ' Empty: as before.' : '';
+  return html`<${Field} label="Environment" wide=${true} error=${said('env')} help=${`One NAME=VALUE a line. The log keeps these values, so put passwords into secrets.${empty}`}>${area('env')}<//>
+    <${Field} label="Secrets" wide=${true} error=${said('secrets')} help=${`One SECRET or SECRET=VARIABLE a line: the job gets the secret's value in that variable. Make secrets with "muster secret set".${empty}`}>${area('secrets')}<//>`;
 }
 
 /** The refusal that names no field, the command that does the same, and the button.

@@ -5,10 +5,11 @@ import { href } from '../data/router.js';
 import { present } from '../data/shown.js';
 import { html } from '../html.js';
 import * as lines from '../view/command_lines.js';
-import { clock, duration, gap, millis } from '../view/format.js';
+import { clock, duration, gap, millis, sentence } from '../view/format.js';
 import { hasEnded, note, phases, request } from '../view/jobs.js';
 import { CommandLine, Copy, Facts, Panel } from './basics.js';
 import { JobLines } from './gpu_lines.js';
+import { Linked } from './linked.js';
 import { Bar, State } from './state.js';
 import { Table } from './table.js';
 
@@ -22,7 +23,7 @@ export function JobDetails({ job }) {
   const problems = [...job.gpu_errors, ...job.warnings, job.refused_reason].filter(Boolean);
   const said = note(job);
   return html`
-    ${said && (job.state === 'failed' || job.state === 'rejected' || !hasEnded(job)) && html`<p class=${`note ${job.state === 'failed' || job.state === 'rejected' ? 'bad' : ''}`}>${said}</p>`}
+    ${said && (job.state === 'failed' || job.state === 'rejected' || !hasEnded(job)) && html`<p class=${`note ${job.state === 'failed' || job.state === 'rejected' ? 'bad' : ''}`}><${Linked} text=${said} model=${job.model} /></p>`}
     ${problems.length > 0 && html`<div class="note warn" role="note"><ul>${problems.map((text) => html`<li>${text}</li>`)}</ul></div>`}
     <${Panel} title="Attempt ${job.attempt || 1}">
       <div>
@@ -76,7 +77,7 @@ function Ranks({ job }) {
     { name: 'state', title: 'State', width: '116px', cell: (/** @type {any} */ member) => html`<${State} state=${memberState(member)} label=${member.state} />` },
     { name: 'gpus', title: 'GPUs', from: 'medium', cell: (/** @type {any} */ member) => html`<span class="mono">${member.gpus.map((/** @type {any} */ gpu) => (gpu.share < 100 ? `${gpu.uuid} (${gpu.share} %)` : gpu.uuid)).join(' ')}</span>` },
     { name: 'exit', title: 'Exit', width: '64px', right: true, cell: (/** @type {any} */ member) => (member.signal ? `sig ${member.signal}` : (member.exit_code ?? '')) },
-    { name: 'why', title: 'Reason', width: '24%', from: 'large', cell: (/** @type {any} */ member) => html`<span title=${member.detail}>${[member.reason, member.detail].filter(Boolean).join(': ')}</span>` },
+    { name: 'why', title: 'Reason', width: '24%', from: 'large', cell: (/** @type {any} */ member) => html`<span title=${member.detail}>${sentence([member.reason === 'exec_failed' ? '' : member.reason.replaceAll('_', ' '), member.detail].filter(Boolean).join(': '))}</span>` },
     { name: 'logs', title: '', width: '64px', right: true, cell: (/** @type {any} */ member) => html`<a href=${href(`/jobs/${job.id}`, { tab: 'logs', rank: member.rank || undefined })} aria-label=${`Logs of rank ${member.rank}`}>Logs</a>` },
   ];
   return html`<div class="ranks"><${Table} label="Ranks" rows=${job.members} columns=${columns} keyOf=${(/** @type {any} */ member) => String(member.rank)} /></div>`;

@@ -7,7 +7,7 @@ import { POLL_MS, subscribe } from '../data/stream.js';
 import { html } from '../html.js';
 import * as commands from '../view/command_lines.js';
 import { bytes as size, count } from '../view/format.js';
-import { hasEnded } from '../view/jobs.js';
+import { hasEnded, note } from '../view/jobs.js';
 import { LogText, marked } from '../view/log_lines.js';
 import { Choice, CommandLine, Trouble } from './basics.js';
 import { Found } from './log_found.js';
@@ -44,15 +44,21 @@ export function LogView({ job, query }) {
       ${job.attempt > 1 && html`<select aria-label="Attempt" value=${part.attempt || job.attempt} onChange=${(/** @type {any} */ event) => changeQuery({ attempt: event.target.value })}>${Array.from({ length: job.attempt }, (_, i) => html`<option key=${i} value=${i + 1}>attempt ${i + 1}</option>`)}</select>`}
       <input type="search" aria-label="Search the whole output" placeholder="Search the whole output" value=${wanted} onChange=${(/** @type {any} */ event) => changeQuery({ find: event.target.value || undefined })} />
       <span class="grow"></span>
-      <span class="muted nowrap">${log.text ? `${size(log.text.start)} – ${size(log.text.end)}` : ''}</span>
+      <span class="muted nowrap">${log.text ? (log.text.start > 0 ? `bytes ${size(log.text.start)} to ${size(log.text.end)}` : `${size(log.text.end)} of output`) : ''}</span>
       ${!hasEnded(job) && html`<label class="check"><input type="checkbox" checked=${follow} onChange=${(/** @type {any} */ event) => setFollow(event.target.checked)} />Follow</label>`}
     </div>
     ${moment.value > 0 && html`<p class="note">Output is not part of the log: this is all that the job has printed by now.</p>`}
     <${Trouble} error=${log.error} retry=${log.again} />
     ${found && html`<${Found} found=${found} wanted=${wanted} onMore=${() => findIt(found.next, found.matches)} onOpen=${(/** @type {number} */ offset) => { setFollow(false); log.openAt(offset); }} />`}
-    <${Lines} log=${log} wanted=${wanted} follow=${follow} onLeaveEnd=${() => setFollow(false)} />
+    <${Lines} log=${log} wanted=${wanted} follow=${follow} nothing=${nothing(job)} onLeaveEnd=${() => setFollow(false)} />
     <${CommandLine} line=${commands.logs(job.id, { ...part, find: wanted })} />
   </div>`;
+}
+
+/** What an empty output says. @param {any} job */
+function nothing(job) {
+  const how = hasEnded(job) && job.state !== 'completed' ? note(job) : '';
+  return how ? `It has printed nothing here. How it ended: ${how}` : 'It has printed nothing here.';
 }
 
 /** The part of the output that is in memory, with what loads more of it.
@@ -137,8 +143,8 @@ function useLog(part, job, follow) {
   return { ...state, openAt, later, earlier, again: () => openAt(undefined) };
 }
 
-/** @param {{log: any, wanted: string, follow: boolean, onLeaveEnd: () => void}} props */
-function Lines({ log, wanted, follow, onLeaveEnd }) {
+/** `nothing`: what an empty output says. @param {{log: any, wanted: string, follow: boolean, nothing: string, onLeaveEnd: () => void}} props */
+function Lines({ log, wanted, follow, nothing, onLeaveEnd }) {
   const pane = useRef(/** @type {HTMLDivElement|null} */ (null));
   const [view, setView] = useState({ top: 0, height: 600 });
   const { text } = log;
@@ -163,7 +169,7 @@ function Lines({ log, wanted, follow, onLeaveEnd }) {
   const last = Math.min(lines.length, Math.ceil((view.top + view.height) / LINE) + SPARE);
   const target = text && log.target >= 0 ? text.placeOf(log.target) : -1;
   return html`<div class="log" ref=${pane} tabindex="0" role="log" aria-label=${`Output, ${count(lines.length)} lines loaded`} onScroll=${onScroll}>
-    ${text && !lines.length && html`<p class="muted nothing">${log.ended ? 'It has printed nothing here.' : ''}</p>`}
+    ${text && !lines.length && html`<p class="muted nothing">${log.ended ? nothing : ''}</p>`}
     <div class="log-lines" style=${{ height: `${lines.length * LINE}px` }}>
       <pre style=${{ transform: `translateY(${first * LINE}px)` }}>
         ${lines.slice(first, last).map((/** @type {any} */ line, /** @type {number} */ place) => html`<div key=${line.at} class=${first + place === target ? 'target' : ''}>${marked(line.text, wanted).map((each) => (each.hit ? html`<mark>${each.text}</mark>` : each.text))}${line.text ? '' : ' '}</div>`)}

@@ -55,6 +55,7 @@ function resources(body, words) {
   if (body.fraction !== undefined) words.push('--fraction', String(body.fraction));
   if (body.image) words.push('--image', body.image);
   for (const [name, value] of Object.entries(body.env ?? {})) words.push('--env', `${name}=${value}`);
+  for (const [variable, secret] of Object.entries(body.secrets ?? {})) words.push('--secret', variable === secret ? secret : `${secret}=${variable}`);
 }
 
 /** @param {Record<string, any>} body */
@@ -66,12 +67,13 @@ export function submit(body) {
   if (body.queue) words.push('--queue', body.queue);
   if (body.priority !== undefined) words.push('--priority', String(body.priority));
   if (body.time_limit) words.push('--time', body.time_limit);
+  if (body.estimate) words.push('--estimate', body.estimate);
   return line(...words, '--', ...(body.command ?? []));
 }
 
-/** @param {Record<string, any>} body */
-export function deploy(body) {
-  const words = ['deploy', body.name ?? ''];
+/** @param {Record<string, any>} body @param {string} verb deploy, or redeploy for a model that is deployed */
+export function deploy(body, verb = 'deploy') {
+  const words = [verb, body.name ?? ''];
   const { scaling } = body;
   if (scaling) words.push('--replicas', `${scaling.replicas_min}..${scaling.replicas_max}`);
   else if (body.replicas !== undefined) words.push('--replicas', String(body.replicas));

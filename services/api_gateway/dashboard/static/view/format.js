@@ -89,6 +89,9 @@ export function counted(n, noun) {
   return `${count(n)} ${noun}${n === 1 ? '' : 's'}`;
 }
 
+/** A text with a capital at its beginning. @param {string} text */
+export const sentence = (text) => text.slice(0, 1).toUpperCase() + text.slice(1);
+
 /** A text of at most so many characters; the middle is left out. @param {string} text @param {number} most */
 export function shortened(text, most) {
   if (text.length <= most) return text;

@@ -1,6 +1,6 @@
 // @ts-check
 /** Pure: a job in words, its phases, and a list of jobs that changes arrive for. */
-import { duration, millis } from './format.js';
+import { duration, millis, sentence } from './format.js';
 
 export const LIVE = ['pending', 'queued', 'begun', 'placed', 'running', 'releasing'];
 export const ENDED = ['completed', 'failed', 'cancelled', 'rejected'];
@@ -34,6 +34,22 @@ export function span(job, now) {
   return from === null ? '–' : duration(((ended ?? now) - from) / 1000);
 }
 
+/** Why its process never began, as a sentence; empty if it began. @param {Job} job */
+export function neverBegan(job) {
+  const member = job.members?.find((/** @type {any} */ each) => each.reason === 'exec_failed' && each.detail);
+  if (!member) return '';
+  const code = member.exit_code === null ? '' : ` (exit code ${member.exit_code})`;
+  return sentence(`${member.detail.split(' in PATH=')[0]} on ${member.node_id}${code}`);
+}
+
+/** How it ended, in one line. @param {Job} job */
+function ending(job) {
+  if (job.state === 'cancelled') return 'stopped on request';
+  const code = job.exit_code === null ? '' : `exit code ${job.exit_code}`;
+  if (!job.reason || job.reason === job.state) return job.state === 'completed' ? '' : code;
+  return [job.reason.replaceAll('_', ' '), job.state === 'failed' && code].filter(Boolean).join(', ');
+}
+
 /** Why it is as it is, in one line. @param {Job} job */
 export function note(job) {
   if (job.held) return 'held until it is released';
@@ -42,7 +58,7 @@ export function note(job) {
       .map(([state, n]) => `${n} ${state}`)
       .join(', ');
   }
-  if (hasEnded(job)) return job.reason || (job.exit_code === null ? '' : `exit code ${job.exit_code}`);
+  if (hasEnded(job)) return neverBegan(job) || ending(job);
   return job.waits_for && job.state !== 'running' ? `waits for ${job.waits_for}` : job.reason;
 }
 
