@@ -11,7 +11,7 @@ INIT := services/node_agent/runtimes/init
 WATCHDOG := services/node_agent/watchdog/watchdog
 
 .DEFAULT_GOAL := help
-.PHONY: help up down clean test test-drivers test-containers gpu attack memory clients check pure fix sim chaos bench generate docs e2e netns fabric rdma guard init watchdog browser
+.PHONY: help up down clean test test-drivers test-containers gpu attack memory clients check pure fix sim sim-nightly chaos bench bench-compare generate docs e2e netns fabric rdma guard init watchdog browser
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -78,8 +78,11 @@ pure: $(STAMP) ## coverage of the pure files by unit and property tests alone, i
 fix: $(STAMP) ## format and repair what the linter can
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 
-sim: $(STAMP) ## simulate: N=5000 seeds, or one SEED=7 with its last facts
-	@$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED),--seeds $(or $(N),200))
+sim: $(STAMP) ## simulate: N=5000 seeds, or one SEED=7 with its last facts (DEEP=1: deeper faults in swarms)
+	@$(BIN)/python -m tests.sim $(if $(DEEP),--deep) $(if $(CALM),--calm) $(if $(SEED),--seed $(SEED),--seeds $(or $(N),200))
+
+sim-nightly: $(STAMP) ## simulate this day's seeds, deep and stormy (N=4000 of each; hours)
+	@$(BIN)/python -m tests.sim --nightly --jobs 2 $(if $(N),--seeds $(N))
 
 chaos: $(STAMP) ## kill every process in turn under real jobs and models (JOBS=500 KILLS=49 MINUTES=3 SEED=1 SCENARIO=kill|freeze|agent|models|cluster)
 	@$(BIN)/python -m tests.chaos $(if $(JOBS),--jobs $(JOBS)) $(if $(KILLS),--kills $(KILLS)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SCENARIO),--scenario $(SCENARIO)) $(if $(SEED),--seed $(SEED))

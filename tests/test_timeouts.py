@@ -34,9 +34,8 @@ STAY: Final[dict[str, str]] = {
         times._NS trimmer.HOUR_NS links.rates.SECOND_NS links.serving.SECOND_NS openai.usage.MS_NS
         telemetry.SHARE_MS""",
     "what every fold must hold alike, or all schedulers decide alike": """
-        ordering.HALF_LIFE_MS model_fold.STEADY_NS models.models.BACKOFF_MAX_S
+        ordering.HALF_LIFE_MS model_fold.STEADY_NS model_crashes.BACKOFF_MAX_S
         lock_turns.MARGIN_NS""",
-        ordering.HALF_LIFE_MS model_fold.STEADY_NS model_crashes.BACKOFF_MAX_S""",
     "a program's own: an argument of the Python client chooses it, or it is a pace within one": """
         client.timing.ANSWER_S client.timing.RETRY_S client.timing.CONNECT_S client.timing.IDLE_S
         client.timing.POLL_S client.timing.SEND_S client.timing.LOOK_S client.timing.AGAIN_FIRST_S

@@ -48,6 +48,8 @@ class Network:
         self.subscriptions: list[SimSubscription] = []
         self.cut: dict[str, float] = {}
         self.apart: dict[str, float] = {}
+        # Pairs of sender and listener between which nothing passes in this direction, until when.
+        self.one_way: dict[tuple[str, str], float] = {}
         self.channels: dict[str, Any] = {}
         # The machines that probe now, by pair and round (`fabric.py`).
         self.probing: dict[tuple[object, ...], dict[str, None]] = {}
@@ -88,6 +90,8 @@ class Network:
         if (listener == CONTROL and self.apart.get(sender, 0.0) > now) or (
             sender == CONTROL and self.apart.get(listener, 0.0) > now
         ):
+            return False
+        if self.one_way.get((sender, listener), 0.0) > now:
             return False
         return not self.weather.hit("bus_lost", subject)
 
@@ -161,17 +165,17 @@ class SimBus:
     ) -> None:
         copies = 2 if self.network.weather.hit("bus_twice", subject) else 1
         for _ in range(copies):
-            if self._passes(to, subject):
+            if self._passes(to, subject, self.host, to.host):
                 reply = None if answer is None else self._way_back(to, subject, answer)
                 to.process.deliver(
                     to.offer, subject, data, reply, delay_s=self.network.delay_s(subject)
                 )
 
-    def _passes(self, to: SimSubscription, subject: str) -> bool:
-        """Return whether messages between this process and the subscriber get through."""
+    def _passes(self, to: SimSubscription, subject: str, sender: str, listener: str) -> bool:
+        """Return whether a message between this process and the subscriber gets through."""
         silent_until = max(self.process.silent_until, to.process.silent_until)
         return silent_until <= asyncio.get_running_loop().time() and self.network.passes(
-            self.host, to.host, subject
+            sender, listener, subject
         )
 
     def _way_back(
@@ -181,7 +185,7 @@ class SimBus:
         reply: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
         def travel(done: asyncio.Future[bytes]) -> None:
-            if not done.cancelled() and self._passes(to, subject):
+            if not done.cancelled() and self._passes(to, subject, to.host, self.host):
                 self.process.deliver(_answer, answer, done, delay_s=self.network.delay_s(subject))
 
         reply.add_done_callback(travel)

@@ -12,6 +12,7 @@ from typing import Final
 from libs.common.errors import Corrupt, Unavailable
 from libs.common.transport.log import AppendRefused, AppendUnknown, Entry, Extent
 from libs.common.transport.log_memory import BATCH_MAX, MemoryStream
+from libs.common.transport.snapshot_store import MemorySnapshots
 from tests.sim.loop import Process
 from tests.sim.weather import Weather
 
@@ -20,6 +21,8 @@ ANSWER_TIMEOUT_S: Final = 0.8
 IDLE_S: Final = 0.5
 LAGGING_BATCH_MAX: Final = 2
 LAGGING_READS: Final = 12
+# The part of the commits that a server with a full disk keeps, although it answers with an error.
+STORED_THOUGH_FULL: Final = 0.2
 
 
 class SimStream(MemoryStream):
@@ -34,6 +37,8 @@ class SimStream(MemoryStream):
         self.busy_s = busy_s
         self.observe = observe
         self.waiters: list[tuple[Process, asyncio.Future[None]]] = []
+        # The disk of its servers is full until then (`deep.py`).
+        self.full_until = 0.0
 
     def store(self, subject: str, data: bytes, expected: int) -> int:
         before = len(self.entries)
@@ -44,6 +49,19 @@ class SimStream(MemoryStream):
             for process, future in waiters:
                 process.deliver(_resolve, future)
         return seq
+
+
+class SimSnapshots(MemorySnapshots):
+    """Snapshots on the disk of the log's servers."""
+
+    def __init__(self, stream: SimStream) -> None:
+        super().__init__()
+        self.stream = stream
+
+    async def put(self, name: str, data: bytes) -> None:
+        if self.stream.full_until > asyncio.get_running_loop().time():
+            raise Unavailable(f"{name} was not stored: no space left on the servers' disk")
+        await super().put(name, data)
 
 
 class SimLog:
@@ -135,6 +153,8 @@ class SimLog:
 
     async def _append_fault(self, subject: str, data: bytes, expected: int) -> None:
         weather = self.weather
+        if self.stream.full_until > asyncio.get_running_loop().time():
+            await self._disk_full(subject, data, expected)
         if weather.hit("append_refused", subject):
             raise AppendRefused("spurious")
         if weather.hit("kill_before_store", subject):
@@ -148,6 +168,16 @@ class SimLog:
                 delay_s, self._store_late, subject, data, expected
             )
             await self._no_answer(subject)
+
+    async def _disk_full(self, subject: str, data: bytes, expected: int) -> None:
+        """Answer with an error. A part of the commits is stored all the same: the server wrote them
+        before it noticed, and keeps them.
+        """
+        self.weather.tell("append_on_full_disk", subject)
+        if self.weather.between(0.0, 1.0) < STORED_THOUGH_FULL:
+            self._store_late(subject, data, expected)
+        await self._hop()
+        raise AppendUnknown(f"{subject}: no space left on the servers' disk")
 
     def _store_late(self, subject: str, data: bytes, expected: int) -> None:
         """Store a message that was still on its way when its sender gave it up or died."""

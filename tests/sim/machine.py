@@ -195,6 +195,9 @@ class Machine:
         )
         # Virtual time until which a process has the device open.
         self.kept_until: dict[GpuId, float] = {}
+        # Its driver takes seconds for each answer until then (`deep.py`).
+        self.slow_until = 0.0
+        self.slow_dice = random.Random(f"driver {node_id} {seed}")
         # Power limits (mW) that the driver of the current agent has set.
         self.capped: dict[GpuId, int] = {}
         # Cards out of MIG mode.

@@ -19,10 +19,10 @@ ROOT: Final = Path(__file__).parents[2]
 CHILD_TIMEOUT_S: Final = 60
 
 
-def hold(plans: Iterable[Plan]) -> None:
+def hold(plans: Iterable[Plan], checkers: tuple[type, ...] | None = None) -> None:
     """Run each seed; fail on the first violation and name its seed."""
     for plan in plans:
-        found = simulate(plan).found
+        found = simulate(plan, checkers).found
         assert found is None, (
             f"seed {plan.seed}: {found.checker}: {found.message} (again: make sim SEED={plan.seed})"
         )

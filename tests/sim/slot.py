@@ -17,6 +17,7 @@ from tests.sim.bus import SimBus
 from tests.sim.clock import SimClock
 from tests.sim.log import SimLog
 from tests.sim.loop import Process
+from tests.sim.versions import speak_later
 
 if TYPE_CHECKING:
     from tests.sim.world import World
@@ -36,10 +37,11 @@ class Slot:
         self.start = start
         self.process = Process(name)
         self.process.alive = False
-        self.service: Any = None
+        self._service: Any = None
         self.stop = asyncio.Event()
         self.held_until = 0.0
         self.starts = 0
+        self.is_later_version = False
         self.log: SimLog | None = None
         self.clock = SimClock(world.loop, world.skew())
 
@@ -75,6 +77,17 @@ class Slot:
         """Kill the process with -9 and keep it down for a while."""
         self.held_until = max(self.held_until, self.world.loop.now + length_s)
         self.process.kill()
+
+    @property
+    def service(self) -> Any:
+        """The service of the present process; None before it is made."""
+        return self._service
+
+    @service.setter
+    def service(self, service: Any) -> None:
+        self._service = service
+        if service is not None and self.is_later_version:
+            speak_later(service.writer, with_kind=self.name == "gateway")
 
     def open_log(self) -> SimLog:
         self.log = SimLog(self.world.stream, self.process, self.world.weather, self.world.acked)

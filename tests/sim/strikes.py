@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from libs.common.devices.error_catalogue import Seen
 from services.node_agent.core.observations import DeviceErrorSeen
-from tests.sim import faults
+from tests.sim import deep, faults
 from tests.sim.bus import CONTROL
 from tests.sim.faults import Blow
 from tests.sim.liar import Liar
@@ -60,6 +60,8 @@ def strike(world: World, blow: Blow) -> None:
             world.servers.freeze(blow)
         case faults.REMOVED | faults.GREEDY:
             pass  # the operator's alone, and the users' (`greed.py`)
+        case kind if kind in deep.KINDS:
+            deep.strike(world, blow)
         case _:
             _power_cut(world, blow)
 

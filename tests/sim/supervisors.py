@@ -46,6 +46,8 @@ LAUNCH_SLOW_S: Final = 4.0
 EVENT_S: Final = 0.001
 DISK_S: Final = 0.002
 RESET_S: Final = 1.5
+# The longest answer of a slow driver: the agent's own bound is MUSTER_DRIVER_ANSWER_MS.
+SLOW_S: Final = 7.0
 
 
 class SimSupervisors:
@@ -265,8 +267,14 @@ class SimDriver:
         self.process.check()
         return self.machine.inventory()
 
+    async def _answer(self, usual_s: float) -> None:
+        """Take the time of one answer."""
+        now, machine = asyncio.get_running_loop().time(), self.machine
+        is_slow = machine.slow_until > now
+        await asyncio.sleep(machine.slow_dice.uniform(usual_s, SLOW_S) if is_slow else usual_s)
+
     async def unclean(self, uuids: Sequence[GpuId]) -> dict[GpuId, str]:
-        await asyncio.sleep(DISK_S)
+        await self._answer(DISK_S)
         now = asyncio.get_running_loop().time()
         return {
             uuid: "a process has it open"
@@ -285,7 +293,7 @@ class SimDriver:
         return Modes(uuid not in self.machine.uncut)
 
     async def sample(self) -> Mapping[GpuId, Sample]:
-        await asyncio.sleep(DISK_S)
+        await self._answer(DISK_S)
         return {
             gpu.uuid: Sample(pci_bus=gpu.pci_bus, at_ns=0, simulated=True)
             for gpu in self.machine.gpus
@@ -304,10 +312,10 @@ class SimDriver:
         if isinstance(command, r.ListMigInstances):
             return simulated_mig.carry_out(self.machine.instances[uuid], CARD, uuid, command)
         if isinstance(command, r.CreateMigInstance | r.DestroyMigInstance):
-            await asyncio.sleep(DISK_S)
+            await self._answer(DISK_S)
             self.process.check()
             return simulated_mig.carry_out(self.machine.instances[uuid], CARD, uuid, command)
-        await asyncio.sleep(RESET_S)
+        await self._answer(RESET_S)
         if isinstance(command, r.SetMigMode):
             self._set_mode(uuid, command.on)
         if isinstance(command, SetPowerCap):

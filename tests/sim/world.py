@@ -22,7 +22,6 @@ from libs.common.state.cluster import Cluster, live_jobs
 from libs.common.transport.kv import MemoryOutputs
 from libs.common.transport.log import Entry
 from libs.common.transport.pages import MemoryPages
-from libs.common.transport.snapshot_store import MemorySnapshots
 from services.audit.trim.trim import Policy
 from services.audit.trim.trimmer import Trimmer
 from services.node_agent.core.devices import Policy as DevicePolicy
@@ -31,14 +30,24 @@ from services.node_agent.service import Agent
 from services.quota.state import State as QuotaState
 from services.scheduler.service import Scheduler
 from services.scheduler.state.state import State as SchedulerState
-from tests.sim import allocations, controls, devices, fabric, faults, leading, operators, strikes
+from tests.sim import (
+    allocations,
+    controls,
+    deep,
+    devices,
+    fabric,
+    faults,
+    leading,
+    operators,
+    strikes,
+)
 from tests.sim.auditor import Archive, Auditor, keep_trimming
 from tests.sim.bus import CONTROL, Network
 from tests.sim.client import Client
 from tests.sim.faults import Blow, Plan
 from tests.sim.greed import with_greed
 from tests.sim.lock_users import LockUsers
-from tests.sim.log import SimStream
+from tests.sim.log import SimSnapshots, SimStream
 from tests.sim.loop import Stuck, VirtualLoop
 from tests.sim.loop import run as run_loop
 from tests.sim.machine import Machine as SimMachine
@@ -83,7 +92,7 @@ class World:
         self.network = Network(self.weather)
         self.truth = Truth()
         self.archive = Archive()
-        self.snapshots = MemorySnapshots()
+        self.snapshots = SimSnapshots(self.stream)
         self.rates = MemoryPages()
         self.reference = Cluster()
         self.placements: dict[tuple[str, int], f.JobPlaced] = {}
@@ -321,6 +330,7 @@ class World:
         self.weather.stormy = False
         away = [blow.target for blow in self.plan.blows if blow.lasts]
         self.network.heal(away)
+        deep.clear(self)
         self.stall(0.0)
         for slot in self.slots.values():
             slot.process.silent_until = 0.0

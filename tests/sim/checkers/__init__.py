@@ -27,6 +27,7 @@ from tests.sim.checkers.gang_whole_or_not_at_all import GangWholeOrNotAtAll
 from tests.sim.checkers.gangs_grow_only_into_unwanted_nodes import GangsGrowOnlyIntoUnwantedNodes
 from tests.sim.checkers.gpu_never_shared import GpuNeverShared
 from tests.sim.checkers.grants_die_with_their_holder import GrantsDieWithTheirHolder
+from tests.sim.checkers.lives_after_the_storm import LivesAfterTheStorm
 from tests.sim.checkers.lock_has_one_holder import LockHasOneHolder
 from tests.sim.checkers.lost_only_after_a_lease import LostOnlyAfterALease
 from tests.sim.checkers.memory_is_never_granted_twice import MemoryIsNeverGrantedTwice
@@ -97,3 +98,5 @@ ALL: Final[tuple[type[Checker], ...]] = (
     TurnsAreKept,
     DeviceControlsStaySet,
 )
+# Those of deeper plans (`deep.py`).
+DEEP: Final[tuple[type[Checker], ...]] = (*ALL, LivesAfterTheStorm)

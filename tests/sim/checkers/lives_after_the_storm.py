@@ -1,0 +1,72 @@
+"""After the last fault the cluster lives: it has a leader, its nodes come back, and jobs go on.
+
+That every job ends is another rule (`every_job_ends.py`), whose bound is as long as all jobs take
+one after the other. This one finds a cluster that stands still, and is only woken by a later fault
+or by nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from libs.common import facts as f
+from libs.common.change import Change, Stamp
+from libs.common.facts import AnyFact, Commit, Unknown
+from libs.common.state.cluster import Cluster, live_jobs
+from tests.sim import operators
+from tests.sim.checkers.checker import Checker
+
+if TYPE_CHECKING:
+    from tests.sim.world import World
+
+LOOK_S: Final = 0.5
+# After the last fault: a new term that waits for the leases of the one before it.
+LEADER_S: Final = 30.0
+# The lease of a node that was away, its next start, and its registration.
+NODES_S: Final = 45.0
+# Nothing runs and no fact of a job is written, although a job waits: the longest stop of a plan is
+# a lease that goes on after a planned stop, or a reservation that begins later.
+STILL_S: Final = 60.0
+OF_JOBS: Final = (
+    *(f.JobAdmitted, f.JobRejected, f.JobQueued, f.JobPlaced, f.JobStarted, f.JobFinished),
+    *(f.JobReleased, f.JobRequeued, f.JobClosed, f.ElementBegun, f.JobSubmitted),
+)
+
+
+class LivesAfterTheStorm(Checker):
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.moved_s = 0.0
+        self.longest_s = 0.0
+        world.loop.call_later(LOOK_S, self._look)
+
+    def after(
+        self,
+        cluster: Cluster,
+        fact: AnyFact | Unknown,
+        stamp: Stamp,
+        commit: Commit,
+        change: Change,
+    ) -> None:
+        if isinstance(fact, OF_JOBS):
+            self.moved_s = self.world.loop.now
+
+    def _look(self) -> None:
+        world, now = self.world, self.world.loop.now
+        over_s = now - world.plan.over_s
+        waiting = next(live_jobs(world.reference), None)
+        if over_s <= 0 or waiting is None or world.truth.living():
+            self.moved_s = now
+        if over_s > LEADER_S and not world.leading():
+            self.fail(f"no scheduler leads {over_s:.1f} s after the last fault")
+        if over_s > NODES_S and not operators.all_nodes_settled(world.reference):
+            away = [node.node_id for node in world.reference.nodes.values() if not node.usable]
+            self.fail(f"{away} are not back {over_s:.1f} s after the last fault")
+        self.longest_s = max(self.longest_s, now - self.moved_s)
+        if waiting is not None and now - self.moved_s > STILL_S:
+            self.fail(
+                f"nothing has moved for {now - self.moved_s:.1f} s, although {waiting.job_id} is "
+                f"{waiting.state}"
+            )
+        if world.found is None:
+            world.loop.call_later(LOOK_S, self._look)
