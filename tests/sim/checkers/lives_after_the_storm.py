@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Final
 from libs.common import facts as f
 from libs.common.change import Change, Stamp
 from libs.common.facts import AnyFact, Commit, Unknown
-from libs.common.state.cluster import Cluster, live_jobs
-from tests.sim import operators
+from libs.common.state.cluster import Cluster, is_leaving, live_jobs
 from tests.sim.checkers.checker import Checker
 
 if TYPE_CHECKING:
@@ -51,6 +50,15 @@ class LivesAfterTheStorm(Checker):
         if isinstance(fact, OF_JOBS):
             self.moved_s = self.world.loop.now
 
+    def _away(self) -> list[str]:
+        """Return the nodes that take no jobs. One that leaves the cluster may wait for its own."""
+        cluster = self.world.reference
+        return [
+            node.node_id
+            for node in cluster.nodes.values()
+            if not node.usable and not is_leaving(cluster, node.node_id)
+        ]
+
     def _look(self) -> None:
         world, now = self.world, self.world.loop.now
         over_s = now - world.plan.over_s
@@ -59,8 +67,7 @@ class LivesAfterTheStorm(Checker):
             self.moved_s = now
         if over_s > LEADER_S and not world.leading():
             self.fail(f"no scheduler leads {over_s:.1f} s after the last fault")
-        if over_s > NODES_S and not operators.all_nodes_settled(world.reference):
-            away = [node.node_id for node in world.reference.nodes.values() if not node.usable]
+        if over_s > NODES_S and (away := self._away()):
             self.fail(f"{away} are not back {over_s:.1f} s after the last fault")
         self.longest_s = max(self.longest_s, now - self.moved_s)
         if waiting is not None and now - self.moved_s > STILL_S:
