@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from libs.common.bounds import COUNTS
 from libs.common.devices.means import lost
 from libs.common.errors import Unavailable
-from libs.common.facts import NodeFact, NodeRegistered
+from libs.common.facts import NodeFact, NodeRegistered, WatchdogChanged
 from libs.common.messages import Lease
 from libs.common.model import AttemptRef, Gpu, NodeId
 from libs.common.quantities import counted
@@ -22,7 +22,7 @@ from libs.common.transport.writer import was_stored
 from services.node_agent.core.state import State, accounted
 from services.node_agent.device_work import DeviceWork
 from services.node_agent.devices.device_holders import isolation
-from services.node_agent.directories.protocol import Machine, Memory
+from services.node_agent.directories.protocol import Machine, Memory, Watchdog
 from services.node_agent.drivers import Driver
 from services.node_agent.fabric.probes.prober import FabricProber
 from services.node_agent.health import lost_devices
@@ -48,12 +48,17 @@ async def registration_facts(
     peers: Peers | None,
     now_ns: int,
     prober: FabricProber,
-    guard: str,
+    watchdog: Watchdog,
 ) -> list[NodeFact]:
-    """Return the facts of a registration: the node, then the troubles of its devices.
-
-    `guard` is what the lease watchdog lacks.
+    """Return the facts of a registration: the node, its watchdog if that is missing, and the
+    troubles of its devices.
     """
+    state.unguarded = state.unguarded_recorded = watchdog.missing()
+    guarding = (
+        [WatchdogChanged(state.node_id, state.incarnation, missing=state.unguarded)]
+        if state.unguarded
+        else []
+    )
     fact = registration(
         machine,
         incarnation=state.incarnation,
@@ -62,7 +67,7 @@ async def registration_facts(
         driver=devices.driver,
         directory=await memory.directory(),
         peers=peers,
-        more={WATCHDOG: lost(guard), **means.isolation(devices.inventory)},
+        more={WATCHDOG: lost(watchdog.lacking()), **means.isolation(devices.inventory)},
     )
     fact = replace(fact, fabric_address=prober.address)
     logger.info(
@@ -79,7 +84,7 @@ async def registration_facts(
         memory=memory,
         now_ns=now_ns,
     )
-    return [fact, *troubles]
+    return [fact, *guarding, *troubles]
 
 
 def registration(

@@ -257,7 +257,7 @@ class Agent:
             peers=self.peers,
             now_ns=self.clock.boot_ns(),
             prober=self.prober,
-            guard=self.jobs.watchdog.lacking(),
+            watchdog=self.jobs.watchdog,
         )
         if self.peers is not None:
             self.peers.registered(incarnation)

@@ -272,6 +272,7 @@ async def test_a_node_s_record_says_what_bounds_its_jobs_and_a_job_is_where_that
         *CONTROLLERS,
         "users",
         "mig",
+        "watchdog",
         "images",
         "containers",
         "pools",

@@ -233,12 +233,12 @@ def test_processes_of_a_container_end_with_the_lease_of_its_runner(tmp_path: Pat
 def test_a_process_of_another_user_with_the_name_of_a_supervisor_is_left_alone(
     tmp_path: Path,
 ) -> None:
-    mark = mark_of(str((tmp_path / "a").resolve() / "lease"))
+    watched = Watched(tmp_path / "a", sys.executable, "-c", SLEEP, home={})
+    mark = mark_of(str(tmp_path / "a" / "lease"))
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
         program = shutil.copy(shutil.which("sleep") or "/bin/sleep", f"{folder}/{mark}")
         other = subprocess.Popen([program, "600"], user=65_534, group=65_534, cwd="/")
-    watched = Watched(tmp_path / "a", sys.executable, "-c", SLEEP, home={})
     try:
         watched.stop("agent", "zygote", "supervisor")
         until(lambda: not watched.alive())
@@ -258,6 +258,11 @@ async def opened(tmp_path: Path, fence: Fence = lease_watchdog.NO_FENCE) -> tupl
     jobs = JobDirectories(tmp_path / "node", fence=fence)
     await jobs.start(seen.append)
     return jobs, seen
+
+
+def reported(seen: list[Any]) -> list[str]:
+    """Why the watchdog was missing, as often as that was reported."""
+    return [each.missing for each in seen if isinstance(each, GuardChanged) and each.missing]
 
 
 async def soon(holds: Callable[[], bool]) -> None:
@@ -291,7 +296,7 @@ async def test_a_node_without_a_watchdog_starts_no_job_and_says_why(
     try:
         monkeypatch.setattr(lease_watchdog, "PROGRAM", "/bin/false")
         os.kill(jobs.watchdog.pid, signal.SIGKILL)
-        await soon(lambda: any(isinstance(each, GuardChanged) for each in seen))
+        await soon(lambda: bool(reported(seen)))
         with pytest.raises(Refused, match="lease watchdog is missing: it ended"):
             await jobs.watchdog.require("j.1")
         monkeypatch.undo()
@@ -342,8 +347,8 @@ async def test_a_hardware_watchdog_that_cannot_be_used_is_reported(
     jobs, seen = await opened(tmp_path, Fence(str(device), 5))
     try:
         jobs.extend_lease(boottime_ns() + 60_000_000_000)
-        await soon(lambda: any(isinstance(each, GuardChanged) for each in seen))
-        assert "cannot use the hardware watchdog" in next(iter(seen)).missing
+        await soon(lambda: bool(reported(seen)))
+        assert "cannot use the hardware watchdog" in reported(seen)[0]
         assert device.read_text().startswith("V")
     finally:
         await jobs.close()

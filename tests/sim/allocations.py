@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from libs.common import facts as f
 from libs.common.model import Allocation, JobId, JobSpec
-from tests.sim.machine import Behaviour
+from tests.sim.behaviour import Behaviour
 from tests.sim.models import FOR_EVER_MS, TimedFacts
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from libs.common import arrays
 from libs.common import facts as f
 from libs.common.model import JobId, JobSpec
 from libs.common.state.ordering import AFTER
-from tests.sim.machine import Behaviour
+from tests.sim.behaviour import Behaviour
 
 PART_OF_SEEDS: Final = 0.35
 ARRAYS_MAX: Final = 2

@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from tests.sim import hangs
 from tests.sim.weather import Rates
 
 STORM_S: Final = 24.0
@@ -153,6 +154,7 @@ def plan(seed: int) -> Plan:
     lies = _lies(random.Random(f"lies {seed}"), len(nodes))
     frozen = _frozen(random.Random(f"frozen {seed}"))
     greed = _greed(random.Random(f"greed {seed}"))
+    hung = [Blow(*each) for each in hangs.planned(random.Random(f"hung {seed}"), len(nodes))]
     storm_s = max([STORM_S, *(blow.at_s + blow.length_s for blow in dead)])
     all_blows = tuple(
         sorted(
@@ -169,6 +171,7 @@ def plan(seed: int) -> Plan:
                 *lies,
                 *frozen,
                 *greed,
+                *hung,
             )
         )
     )

@@ -15,8 +15,8 @@ from libs.common import facts as f
 from libs.common.model import WHOLE_GPU, JobId, JobSpec, TenantId
 from libs.common.state.ordering import AFTER
 from tests.sim import faults
+from tests.sim.behaviour import Behaviour
 from tests.sim.faults import Blow, Plan
-from tests.sim.machine import Behaviour
 from tests.sim.orders import TimedFacts
 from tests.sim.workload import Act
 

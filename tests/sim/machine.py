@@ -22,9 +22,11 @@ from services.node_agent.core.standby import port_after
 from services.node_agent.core.state import key_of
 from services.node_agent.directories import protocol as protocol
 from services.node_agent.drivers.simulated_mig import Instances
+from tests.sim.behaviour import Behaviour
 from tests.sim.broker import SimBroker
 from tests.sim.clock import SimClock
 from tests.sim.disk import Disk
+from tests.sim.hangs import LOST, SimWatchdog
 from tests.sim.loop import VirtualLoop
 from tests.sim.truth import Running, Truth
 from tests.sim.weather import Weather
@@ -34,6 +36,9 @@ KILL_BEFORE_S: Final = 0.5
 DIES_IN_S: Final = 0.02
 PROBE_S: Final = 0.002
 SLEEP_MAX_S: Final = 1.0
+# The agent waits this long for a supervisor that should kill its job.
+OVERRULED_S: Final = 5.0
+KILL: Final = 9
 # Signal 10 makes a simulated job save its work.
 SAVE: Final = 10
 GPU_MEMORY: Final = 80 << 30
@@ -45,44 +50,14 @@ RELEASE_MS: Final = 3_000
 SOCKETS: Final = (0, 1)
 
 
-class Behaviour(msgspec.Struct, frozen=True):
-    """Behaviour of a simulated command; it travels as the job's command.
-
-    A server answers on its port after `ready_ms`. A job with `saves_ms` takes that long to save its
-    work after the signal SAVE, and continues.
-    """
-
-    duration_ms: int
-    exit_code: int = 0
-    ignores_term: bool = False
-    ready_ms: int = -1
-    port: str = "{port}"
-    saves_ms: int = 0
-
-    def command(self) -> tuple[str, ...]:
-        words = (
-            "simulated",
-            str(self.duration_ms),
-            str(self.exit_code),
-            "stubborn" if self.ignores_term else "polite",
-        )
-        if self.saves_ms:
-            return (*words, "saves", str(self.saves_ms))
-        return words if self.ready_ms < 0 else (*words, str(self.ready_ms), self.port)
-
-    @classmethod
-    def parse(cls, argv: Sequence[str]) -> "Behaviour":
-        saves = len(argv) > 4 and argv[4] == "saves"
-        serves = (int(argv[4]), argv[5]) if len(argv) > 4 and not saves else (-1, "")
-        return cls(
-            int(argv[1]), int(argv[2]), argv[3] == "stubborn", *serves, int(argv[5]) if saves else 0
-        )
-
-
 class Listener(Protocol):
     """The agent that runs now, if any."""
 
     def exited(self, ref: AttemptRef, end: Exit) -> None: ...
+
+    def acts(self) -> bool: ...
+
+    def guard_changed(self, missing: str) -> None: ...
 
 
 class Supervised:
@@ -101,17 +76,25 @@ class Supervised:
         self.signal = 0
         self.timers: list[asyncio.TimerHandle] = []
         self.lease_timer: asyncio.TimerHandle | None = None
+        self.guard_timer: asyncio.TimerHandle | None = None
         self.kill_at_s = float("inf")
 
     def begin(self) -> None:
         self._later(self.behaviour.duration_ms / 1e3, self._exit)
         if self.machine.enforces_lease and not self.disk.jobs[self.ref].ignore_lease:
             self._watch_lease()
+        if not self.disk.jobs[self.ref].ignore_lease:
+            self.machine.watchdog.guard(self)
 
     def stop(self, signal: int, grace_s: float, reason: str = "stopped") -> None:
         """Send the signal, unless it was the last one sent. A later stop can only bring the kill
-        forward.
+        forward. A supervisor that hangs obeys later; its agent kills one that should kill.
         """
+        if self.machine.hang_s:
+            if signal == KILL:
+                self._later(OVERRULED_S, lambda: self.machine.end_supervisor(self))
+            self._later(self.machine.hang_s, lambda: self.stop(signal, grace_s, reason))
+            return
         self.reason = reason if self.reason == "exited" else self.reason
         if signal != self.signal:
             self.signal = signal
@@ -131,8 +114,9 @@ class Supervised:
         """End the process without a record, because the machine died."""
         for timer in self.timers:
             timer.cancel()
-        if self.lease_timer is not None:
-            self.lease_timer.cancel()
+        for timer in (self.lease_timer, self.guard_timer):
+            if timer is not None:
+                timer.cancel()
         self.machine.truth.end(self.running)
         self.broker.died(key_of(self.ref))
 
@@ -141,6 +125,9 @@ class Supervised:
         self._exit()
 
     def _exit(self) -> None:
+        if self.machine.hang_s and not self.signal:  # the job runs as long as its supervisor hangs
+            self._later(self.machine.hang_s, self._exit)
+            return
         self.vanish()
         if self.reason == "exited":
             end = Exit(executed=True, exit_code=self.behaviour.exit_code)
@@ -153,8 +140,11 @@ class Supervised:
         """Check the lease at each deadline and at least once per second, because it may be
         shortened.
 
-        No other process enforces the lease.
+        The lease watchdog ends a job whose supervisor hangs.
         """
+        if self.machine.hang_s:
+            self.lease_timer = self.machine.later(self.machine.hang_s, self._watch_lease)
+            return
         left_s = self.machine.lease_left_s(self.disk)
         if left_s <= TERM_BEFORE_S:
             self.stop(15, max(0.0, left_s - KILL_BEFORE_S - DIES_IN_S), "lease_expired")
@@ -214,6 +204,14 @@ class Machine:
         # The last one is the present agent's.
         self.brokers: list[SimBroker] = []
         self.begin_broker()
+        # Virtual time until which supervisors hang.
+        self.hang_until = 0.0
+        self.watchdog = SimWatchdog(self)
+
+    @property
+    def hang_s(self) -> float:
+        """The seconds for which supervisors hang from now on."""
+        return max(0.0, self.hang_until - self.loop.now)
 
     def begin_broker(self) -> None:
         self.brokers.append(SimBroker(self.node_id, self.gpus, len(self.gpus) << 30))
@@ -221,6 +219,8 @@ class Machine:
     def power_on(self, skew_s: float) -> None:
         self.up = True
         self.boot += 1
+        self.hang_until = 0.0
+        self.watchdog.begin()
         self.disk.lease_ns = 0
         self.clock = SimClock(
             self.loop,
@@ -265,9 +265,13 @@ class Machine:
         Only the agent writes its exit record, now or when it comes back.
         """
         for supervised in self.supervised.values():
-            supervised.vanish()
-            self.ended(supervised, Exit(executed=True, exit_code=None, reason="supervisor_lost"))
+            self.end_supervisor(supervised)
             return
+
+    def end_supervisor(self, supervised: Supervised) -> None:
+        """Kill a supervisor together with its job."""
+        supervised.vanish()
+        self.ended(supervised, LOST)
 
     def running_on(self, uuid: GpuId) -> bool:
         """Return whether a process of this boot has the device."""

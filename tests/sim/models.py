@@ -12,7 +12,7 @@ from typing import Final
 from libs.common import facts as f
 from libs.common.model import PRIORITY_MAX
 from libs.common.model_spec import ModelSpec
-from tests.sim.machine import Behaviour
+from tests.sim.behaviour import Behaviour
 
 PART_OF_SEEDS: Final = 0.35
 SHARE: Final = 25

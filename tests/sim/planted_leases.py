@@ -17,6 +17,7 @@ from services.scheduler.decide import decide, nodes
 from services.scheduler.leases import renewals
 from services.scheduler.leases.leases import Leases
 from services.scheduler.leases.renewals import Renewals
+from tests.sim.hangs import SimWatchdog
 from tests.sim.machine import Machine
 from tests.sim.slot import Slot
 from tests.sim.supervisors import SimSupervisors
@@ -25,8 +26,19 @@ from tests.sim.world import World
 
 
 def no_supervisor_enforces_the_lease(patch: pytest.MonkeyPatch) -> None:
-    """A supervisor does not end its job when the lease ends."""
+    """Neither a supervisor nor the lease watchdog ends a job when the lease ends."""
     patch.setattr(Machine, "enforces_lease", False)
+    patch.setattr(SimWatchdog, "enforces_lease", False)
+
+
+def no_watchdog_ends_jobs_of_hung_supervisors(patch: pytest.MonkeyPatch) -> None:
+    """A former bug: when its supervisor hangs, a job outlives its lease."""
+    patch.setattr(SimWatchdog, "enforces_lease", False)
+
+
+def the_silence_of_an_unguarded_node_proves_its_end(patch: pytest.MonkeyPatch) -> None:
+    """The scheduler frees the jobs of a silent node although its lease watchdog was missing."""
+    patch.setattr(nodes, "_surely_ended", lambda node: True)
 
 
 def another_writer_declares_nodes_lost(patch: pytest.MonkeyPatch) -> None:

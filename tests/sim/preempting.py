@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from libs.common import facts as f
 from libs.common.model import JobSpec
-from tests.sim.machine import SAVE, Behaviour
+from tests.sim.behaviour import Behaviour
+from tests.sim.machine import SAVE
 from tests.sim.orders import TimedFacts
 
 PART_OF_SEEDS: Final = 0.6

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from libs.common.devices.error_catalogue import Seen
 from services.node_agent.core.observations import DeviceErrorSeen
-from tests.sim import deep, faults
+from tests.sim import deep, faults, hangs
 from tests.sim.bus import CONTROL
 from tests.sim.faults import Blow
 from tests.sim.liar import Liar
@@ -56,6 +56,12 @@ def strike(world: World, blow: Blow) -> None:
             ] = world.loop.now + blow.length_s
         case faults.LYING:
             Liar(world, blow.target, world.loop.now + blow.length_s).begin()
+        case hangs.HUNG:
+            hangs.hang_supervisors(world, blow.target, blow.length_s)
+        case hangs.WATCHDOG_HUNG:
+            hangs.end_watchdog(world, blow.target, 0.0)
+        case hangs.WATCHDOG_LOST:
+            hangs.end_watchdog(world, blow.target, blow.length_s)
         case faults.FROZEN:
             world.servers.freeze(blow)
         case faults.REMOVED | faults.GREEDY:

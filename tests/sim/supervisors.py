@@ -17,6 +17,7 @@ from libs.common.model import AttemptRef, Gpu, GpuId
 from services.node_agent.core.observations import (
     Adopted,
     Exit,
+    GuardChanged,
     Observation,
     ProcessExited,
     ProcessStarted,
@@ -60,12 +61,14 @@ class SimSupervisors:
         self.process = process
         self.on_event: OnEvent = lambda seen: None
         self.told: dict[tuple[AttemptRef, str], None] = {}
+        self.watchdog = machine.watchdog
 
     async def start(self, on_event: OnEvent) -> Sequence[Adopted]:
         """Adopt what is on disk; a marker without a living supervisor has ended."""
         await self._touch(DISK_S)
         self.on_event = on_event
         self.machine.agent = self
+        self.watchdog.agent_began()
         self.process.at_death.append(self._let_go)
         return [
             self._adopt(files) for files in self.machine.disk.jobs.values() if not files.forgotten
@@ -89,6 +92,8 @@ class SimSupervisors:
         ref, weather = launch.ref, self.machine.weather
         if ref in self.machine.disk.jobs and self.machine.honours_marker:
             raise AlreadyStarted(f"{key_of(ref)} was started before")
+        if not launch.ignore_lease and self.watchdog.missing():
+            raise Refused(f"{key_of(ref)} cannot be started: no lease watchdog")
         if weather.hit("launch_refused", self.machine.node_id):
             raise Refused(f"{key_of(ref)} cannot be started: no room on disk")
         limits = launch.time_limit_s, launch.grace_s
@@ -165,6 +170,12 @@ class SimSupervisors:
     def replace_lease(self, deadline_ns: int) -> None:
         self.process.check()
         self.machine.disk.lease_ns = deadline_ns
+
+    def acts(self) -> bool:
+        return self.process.alive and self.process.paused_until <= self.machine.loop.now
+
+    def guard_changed(self, missing: str) -> None:
+        self.process.deliver(self.on_event, GuardChanged(missing))
 
     def exited(self, ref: AttemptRef, end: Exit) -> None:
         """Report each exit once per attempt and agent process, after its start."""

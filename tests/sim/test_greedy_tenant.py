@@ -13,11 +13,11 @@ from libs.common.facts import AnyFact, Commit, Unknown
 from libs.common.model import JobId, JobSpec, TenantId
 from libs.common.state.cluster import Cluster
 from tests.sim import faults, greed, planted_loads, world
+from tests.sim.behaviour import Behaviour
 from tests.sim.checkers import ALL
 from tests.sim.checkers.checker import Checker
 from tests.sim.faults import Blow, Plan
 from tests.sim.loop import run
-from tests.sim.machine import Behaviour
 from tests.sim.seeds import stormy
 from tests.sim.weather import Rates
 from tests.sim.workload import Act

@@ -14,8 +14,9 @@ from msgspec.structs import replace
 from libs.common import facts as f
 from libs.common.model import JobId, JobSpec, TenantId
 from libs.common.state.ordering import POLICIES
+from tests.sim.behaviour import Behaviour
 from tests.sim.clock import EPOCH_NS
-from tests.sim.machine import SAVE, Behaviour
+from tests.sim.machine import SAVE
 from tests.sim.orders import SECOND_NS, TimedFacts
 
 PART_OF_SEEDS: Final = 0.4

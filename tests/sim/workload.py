@@ -15,9 +15,9 @@ from libs.common import facts as f
 from libs.common.model import CONTINUE, WHOLE_GPU, JobId, JobSpec, TenantId
 from tests.sim.allocations import allocation_acts
 from tests.sim.arrays import array_acts
+from tests.sim.behaviour import Behaviour
 from tests.sim.elastic import with_sizes
 from tests.sim.kept import kept_acts
-from tests.sim.machine import Behaviour
 from tests.sim.models import model_acts
 from tests.sim.orders import with_orders
 from tests.sim.pools import with_pools

@@ -92,6 +92,10 @@ class Taken(NamedTuple):
 class Watchdog(Protocol):
     """The second enforcer of leases (`watchdog/`)."""
 
+    def missing(self) -> str:
+        """Return why there is none now; empty if one runs."""
+        ...
+
     def lacking(self) -> str:
         """Return what it lacks on this machine; empty if nothing."""
         ...

@@ -73,8 +73,13 @@ def map_deadline(path: str) -> "memoryview[int]":
 
 
 def mark_of(path: str) -> str:
-    """Return the name of supervisors under this lease, by which the lease watchdog knows them."""
-    return f"{MARK}{binascii.crc32(os.fsencode(path)):08x}"
+    """Return the name of supervisors under this lease, by which the lease watchdog knows them.
+
+    It is of the file and not of its path: a state directory that was emptied has another lease.
+    Raises OSError.
+    """
+    found = os.stat(path)
+    return f"{MARK}{binascii.crc32(b'%d:%d' % (found.st_dev, found.st_ino)):08x}"
 
 
 def _words(mapped: mmap.mmap) -> "memoryview[int]":

@@ -123,6 +123,9 @@ class LeaseWatchdog:
             async with asyncio.timeout(PRESENT_S):
                 await self._present.wait()
 
+    def missing(self) -> str:
+        return self._missing
+
     def lacking(self) -> str:
         """Return what the watchdog lacks on this machine; empty if nothing."""
         if not HAS_PROGRAM:
@@ -204,12 +207,12 @@ class LeaseWatchdog:
                 logger.warning("the lease watchdog is missing: %s", self._missing)
                 self._changed(self._missing)
             return
-        self._missing, self._missing_since_ns = "", 0
-        self._present.set()
+        if self._missing:
+            self._changed("")  # a registration may have recorded that it was missing
         if self._reported:
-            self._reported = False
             logger.info("the lease watchdog runs again")
-            self._changed("")
+        self._missing, self._missing_since_ns, self._reported = "", 0, False
+        self._present.set()
 
     def _spawn(self) -> None:
         """Start the program, put it into its group, and let it begin."""

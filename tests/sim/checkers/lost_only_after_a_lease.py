@@ -1,6 +1,7 @@
 """A node is lost only when no process lives on it, except jobs that ignore the lease.
 
-After an operator declared it dead, no process at all lives there. A node is never lost sooner than
+Those of a node without its lease watchdog are not lost with it. After an operator declared it dead,
+no process at all lives there. A node is never lost sooner than
 a lease and its margin after it registered or returned.
 
 A lying node may report that a living process has ended.
@@ -10,7 +11,7 @@ from typing import Final
 
 from libs.common.change import IGNORED, Change, Stamp
 from libs.common.facts import AnyFact, Commit, NodeLost, NodeRegistered, NodeReturned, Unknown
-from libs.common.life.node_life import DECLARED_DEAD
+from libs.common.life.node_life import DECLARED_DEAD, UNGUARDED
 from libs.common.model import JobId
 from libs.common.state.cluster import Cluster
 from tests.sim.checkers.checker import Checker
@@ -43,7 +44,7 @@ class LostOnlyAfterALease(Checker):
         if not isinstance(fact, NodeLost):
             return
         for running in self.world.truth.living():
-            spared = (
+            spared = fact.reason == UNGUARDED or (
                 fact.reason != DECLARED_DEAD
                 and cluster.jobs[JobId(running.job_id)].spec.ignores_lease
             )

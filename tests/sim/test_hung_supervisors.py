@@ -1,0 +1,81 @@
+"""Supervisors hang while their node is silent: the lease watchdog ends their jobs.
+
+Without a watchdog the jobs wait for their node.
+"""
+
+import pytest
+
+from libs.common import facts as f
+from libs.common.life import node_life
+from tests.sim import hangs, planted_leases
+from tests.sim.checkers import ALL
+from tests.sim.checkers.checker import Checker
+from tests.sim.faults import Blow, Plan
+from tests.sim.weather import Rates
+from tests.sim.world import Result, simulate
+
+SEEDS = range(6)
+NODES = (2, 2, 4, 2)
+AT_S = 4.0
+LENGTH_S = 13.0
+
+
+def ran(seed: int, lost: bool, *more: type[Checker]) -> Result:
+    """Nothing but these faults."""
+    silence = hangs.SILENCES[seed % len(hangs.SILENCES)]
+    blows = hangs.hung_while_silent("n2", at_s=AT_S, length_s=LENGTH_S, silence=silence, lost=lost)
+    plan = Plan(
+        seed=seed,
+        rates=Rates(),
+        blows=tuple(Blow(*each) for each in blows),
+        storm_s=AT_S + LENGTH_S + 8.0,
+        skew_max_s=0.0,
+        nodes=NODES,
+    )
+    return simulate(plan, (*ALL, *more))
+
+
+class LostOnce(Checker):
+    """The node is declared lost, for the reason `wanted`."""
+
+    wanted = node_life.SILENT
+    reasons: tuple[str, ...] = ()
+
+    def after(
+        self, cluster: object, fact: object, stamp: object, commit: object, change: object
+    ) -> None:
+        if isinstance(fact, f.NodeLost):
+            self.reasons = (*self.reasons, fact.reason)
+
+    def finished(self) -> None:
+        if self.reasons != (self.wanted,):
+            self.fail(f"the node was lost as {self.reasons}, not once as {self.wanted}")
+
+
+class LostUnguarded(LostOnce):
+    wanted = node_life.UNGUARDED
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_watchdog_ends_jobs_whose_supervisors_hang(seed: int) -> None:
+    """The agent has replaced the watchdog that hung first."""
+    assert ran(seed, False, LostOnce).found is None
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_jobs_of_a_silent_node_without_watchdog_wait_for_it(seed: int) -> None:
+    assert ran(seed, True, LostUnguarded).found is None
+
+
+def test_planted_missing_watchdog_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    planted_leases.no_watchdog_ends_jobs_of_hung_supervisors(monkeypatch)
+    found = [result.found for seed in SEEDS if (result := ran(seed, False)).found]
+    assert {each.checker for each in found} == {"lost_only_after_a_lease"}
+
+
+def test_planted_trust_in_the_silence_of_an_unguarded_node_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    planted_leases.the_silence_of_an_unguarded_node_proves_its_end(monkeypatch)
+    found = [result.found for seed in SEEDS if (result := ran(seed, True)).found]
+    assert {each.checker for each in found} == {"lost_only_after_a_lease"}
