@@ -154,27 +154,11 @@ def plan(seed: int) -> Plan:
     lies = _lies(random.Random(f"lies {seed}"), len(nodes))
     frozen = _frozen(random.Random(f"frozen {seed}"))
     greed = _greed(random.Random(f"greed {seed}"))
-    hung = [Blow(*each) for each in hangs.planned(random.Random(f"hung {seed}"), len(nodes))]
+    hung = hangs.planned(random.Random(f"hung {seed}"), len(nodes))
     storm_s = max([STORM_S, *(blow.at_s + blow.length_s for blow in dead)])
-    all_blows = tuple(
-        sorted(
-            (
-                *blows,
-                *extra,
-                *more,
-                *loss,
-                *again,
-                *dead,
-                *members,
-                *errors,
-                *kept,
-                *lies,
-                *frozen,
-                *greed,
-                *hung,
-            )
-        )
-    )
+    groups = (extra, more, loss, again, dead, members, errors, kept, lies, frozen, greed)
+    told = (blow for group in groups for blow in group)
+    all_blows = tuple(sorted((*blows, *told, *(Blow(*each) for each in hung))))
     return Plan(
         seed=seed,
         rates=rates,
