@@ -60,13 +60,22 @@ class Cluster:
         processes: dict[str, subprocess.Popen[bytes]],
         urls: tuple[str, ...],
         grpc: str = "",
+        specs: dict[str, Spec] | None = None,
+        added: Mapping[str, str] | None = None,
     ) -> None:
         self.grpc = grpc
+        self.specs = specs or {}
+        self.added = added or {}
         self.state = state
         self.url = url
         self.urls = urls
         self.key = key
         self.processes = processes
+
+    def start_again(self, name: str) -> None:
+        """Start a service that has ended."""
+        self.processes[name].wait(STOP_S)
+        self.processes[name] = start(self.specs[name], self.added)
 
     def cpu_s(self) -> dict[str, float]:
         """Processor seconds by kind of process so far; `jobs` are the agents' zygotes with all that
@@ -108,6 +117,7 @@ def running(
     local: Mapping[str, str] | None = None,
     environment: Mapping[str, str] | None = None,
     grpc: bool = False,
+    schedulers: int = 1,
 ) -> Iterator[Cluster]:
     """Run a cluster that answers, until the end of the block; `urls` are its gateways'.
 
@@ -123,6 +133,7 @@ def running(
             gpus=gpus,
             port=port,
             gateways=gateways,
+            schedulers=schedulers,
             nats_port=nats_port,
             local=local is not None,
             grpc_port=servers.free_ports(1)[0] if grpc else 0,
@@ -154,6 +165,8 @@ def running(
                 processes=processes,
                 urls=urls,
                 grpc=shape.grpc if grpc else "",
+                specs={spec.name: spec for spec in specs},
+                added=added,
             )
         finally:
             end([process for name, process in processes.items() if not name.startswith("nats")])

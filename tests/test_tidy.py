@@ -45,6 +45,7 @@ NATS_STEMS: Final = (
     "second_connection",
     "pages_nats",
     "stream_nats",
+    "terms_nats",
     "uploads_nats",
 )
 NATS_FILES: Final = tuple(f"libs/common/transport/{stem}.py" for stem in NATS_STEMS)

@@ -178,3 +178,8 @@ def member(service: str, instance: str) -> str:
 def rates(number: str) -> str:
     """Return the subject of a page of quota's rates in the bucket of leaders."""
     return f"$KV.{LEADER_BUCKET}.rates.{number}"
+
+
+def leader(service: str) -> str:
+    """Return the subject of a service's term in the bucket of leaders."""
+    return f"$KV.{LEADER_BUCKET}.{service}"

@@ -224,7 +224,14 @@ def _audit(fleet: Fleet) -> Allowed:
     )
     says = (s.AUDIT_EVENTS, s.AUDIT_HEADS, *own, *(f"{_prefix(name)}.>" for name in askers))
     return Allowed(
-        (*_leads(AUDIT), *_read_facts(), *_read_snapshots(), *says),
+        (
+            *_leads(AUDIT),
+            s.leader(AUDIT),
+            *_read_stream(LEADER_STREAM),
+            *_read_facts(),
+            *_read_snapshots(),
+            *says,
+        ),
         (*_inbox(AUDIT), *_inbox(AUDIT_VERIFY), s.ask_audit(">")),
     )
 

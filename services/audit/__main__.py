@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from libs.common import subjects
+from libs.common.errors import Fenced
 from libs.common.leadership.candidate import Candidate
 from libs.common.leadership.leading import Leading
 from libs.common.process.cancellation import before
@@ -25,6 +26,7 @@ from libs.common.transport.bus_nats import NatsBus
 from libs.common.transport.leader_nats import signs_on_own_connection
 from libs.common.transport.objects_nats import NatsObjects
 from libs.common.transport.stream_nats import NatsStream
+from libs.common.transport.terms_nats import KvTerms
 from services.audit.answers import Answers
 from services.audit.chain.heads import Head, Signer, encode
 from services.audit.chain.notary import Heads, Notary
@@ -54,7 +56,7 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
     pulse, clock = Pulse(settings.alive_file, FOLLOWER), SystemClock()
     leading = Leading(AUDIT, clock, settings.term_ms)
     candidate = Candidate(AUDIT, NatsBus(client), clock, settings.term_ms, pulse)
-    await before(stop, candidate.lead(partial(_begin, leading)))
+    await before(stop, _take_over(candidate, leading, KvTerms(client, AUDIT), settings.instance))
     snapshots = signed_snapshots.of(settings, NatsObjects(client))
     audit = Audit(
         log=log_jetstream.JetStreamLog(client),
@@ -103,10 +105,24 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
             await each.close()
 
 
-async def _begin(leading: Leading) -> int:
-    """Begin to lead. Audit has no terms: a commit is archived once, whichever process does it."""
-    leading.begin(epoch=1, renewed=leading.clock.boot_ns())
-    return leading.epoch
+async def _take_over(candidate: Candidate, leading: Leading, terms: KvTerms, instance: str) -> None:
+    """Begin a term when no other audit leads.
+
+    If the outcome of a term's write is lost, the process takes its own term for another one's, and
+    begins the next when that one stays silent.
+    """
+    candidate.epoch = await terms.newest()
+
+    async def begin() -> int:
+        try:
+            return await terms.begin(candidate.epoch, instance)
+        except Fenced:
+            candidate.epoch = await terms.newest()
+            raise
+
+    epoch = await candidate.lead(begin)
+    leading.begin(epoch, renewed=leading.clock.boot_ns())
+    logger.info("term %d began", epoch)
 
 
 def _heads_stream(client: connection_nats.Client, replicas: int) -> NatsStream:

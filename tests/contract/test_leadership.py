@@ -7,10 +7,11 @@ import pytest_asyncio
 from nats.aio.client import Client
 
 from libs.common import subjects
-from libs.common.errors import Unavailable
+from libs.common.errors import Fenced, Unavailable
 from libs.common.settings.settings import Settings
 from libs.common.transport.connection_nats import connect
 from libs.common.transport.kv_nats import KvLeadership, create_buckets
+from libs.common.transport.terms_nats import KvTerms
 from tests.natsserver import NatsServer
 
 KEY = f"$KV.{subjects.LEADER_BUCKET}.scheduler"
@@ -56,3 +57,13 @@ async def test_renewal_continues_after_a_lost_answer(client: Client) -> None:
 async def test_a_key_that_an_earlier_version_wrote_is_taken(client: Client) -> None:
     await client.jetstream().publish(KEY, b"scheduler-a 1f00 12")
     await KvLeadership(client).renew(3)
+
+
+async def test_of_two_processes_that_begin_a_term_together_one_is_refused(client: Client) -> None:
+    one, other = KvTerms(client, "audit"), KvTerms(client, "audit")
+    assert (await one.newest(), await other.newest()) == (0, 0)
+    first = await one.begin(0, "a")
+    with pytest.raises(Fenced, match="another audit"):
+        await other.begin(0, "b")
+    assert await other.newest() == first
+    assert await other.begin(first, "b") > first

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from nats.aio.client import Client
+from nats.errors import Error as NatsError
 
 from libs.common import facts as f
 from libs.common import subjects
@@ -104,6 +105,21 @@ class Leaders:
                 terms = dict(await self.terms()) if epoch else {}
                 if terms.get(epoch, "") not in ("", *besides):
                     return terms[epoch]
+                await asyncio.sleep(LOOK_S)
+
+    async def audit_leader(self, besides: Sequence[str] = ()) -> str:
+        """Return the instance of audit that leads and answers, once it is none of `besides`."""
+        js = self.bus.client.jetstream()
+        async with asyncio.timeout(WAIT_S):
+            while True:
+                try:
+                    epoch = int(await self.bus.request(subjects.ask_alive("audit"), b"", 0.1))
+                    term = await js.get_last_msg("KV_LEADER", subjects.leader("audit"))
+                except (Unavailable, NatsError):
+                    epoch = 0
+                found = (term.data or b"").decode() if epoch and term.seq == epoch else ""
+                if found not in ("", *besides):
+                    return found
                 await asyncio.sleep(LOOK_S)
 
     async def follows(self, instance: str) -> None:

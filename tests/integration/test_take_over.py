@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from libs.common import facts as f
+from services.audit.store.store import Store
 from tests.integration.leading_world import Leaders, leaders
 
 # Each kill under load: time for the killed process to come back and follow again.
@@ -117,3 +118,45 @@ async def test_follower_that_was_paused_itself_begins_no_term(tmp_path: Path) ->
             await asyncio.sleep(0.3)
         assert len(await world.terms()) == 1
         assert await world.leader() == leader
+
+
+async def test_audits_share_one_archive_and_one_of_them_writes_it(tmp_path: Path) -> None:
+    async with leaders(tmp_path, "scheduler") as log_maker:
+        log_maker.start("maker")
+        await log_maker.leader()
+        world = Leaders(tmp_path, log_maker.server, "audit", log_maker.bus.client)
+        world.living = log_maker.living
+        world.start("a")
+        world.start("b")
+        leader = await world.audit_leader()
+        await world.follows(other(leader))
+        await world.submit(4)
+        await archived(world)
+        for number in range(2):
+            if number:
+                world.send(leader, signal.SIGSTOP)
+            else:
+                world.kill(leader)
+            before, leader = leader, await world.audit_leader(besides=[leader])
+            await world.submit(4)
+            await archived(world)
+            if number:
+                world.send(before, signal.SIGCONT)
+                await world.submit(4)
+                await asyncio.to_thread(world.living[before].wait, 20)
+            else:
+                world.said(before).write_text("")
+                world.start(before)
+                await world.follows(before)
+        await archived(world)
+
+
+async def archived(world: Leaders) -> None:
+    """Wait until the archive holds the log, commit by commit."""
+    store = Store(f"sqlite:///{world.folder}/audit.db")
+    last = (await world.log.bounds())[1]
+    async with asyncio.timeout(20):
+        while (head := store.head_now()) is None or head.seq < last:
+            await asyncio.sleep(0.05)
+    assert [record.seq for record in store.between(1, last)] == list(range(1, last + 1))
+    store.close()

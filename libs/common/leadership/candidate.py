@@ -31,8 +31,9 @@ logger = logging.getLogger(__name__)
 class Candidate:
     """One process that may lead `service`.
 
-    `epoch` is the newest term that it has read of in the log, `began_at_ns` that term's time by the
-    wall clock of its writer. Answers of older terms do not count.
+    `epoch` is the newest term that it knows, from the log or from an answer. Answers of older terms
+    do not count. `began_at_ns` is the time of the newest one in the log, by its writer's wall
+    clock.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class Candidate:
         self.watch = LeaderWatch(term_ms)
         self.pulse = pulse
         self.epoch = 0
+        self.followed = 0
         self.began_at_ns = 0
         self.leads = False
         self.offered = asyncio.Event()
@@ -82,6 +84,7 @@ class Candidate:
             self._wait_for_other()
         while True:
             await self._turn()
+            self.followed = self.epoch
             try:
                 epoch = await begin()
             except Fenced as error:
@@ -130,14 +133,18 @@ class Candidate:
                 self.watch.deaf(now)
         else:
             if answer.isdigit() and int(answer) >= self.epoch:
+                self.epoch = int(answer)
                 self.watch.answered(asked, self.clock.boot_ns())
 
-    async def confirm(self) -> None:
-        """Ask once more. Raises Fenced if the leader answers after all.
+    async def confirm(self, slow: bool) -> None:
+        """Check once more that it is the turn of this process, which has now read all terms.
 
-        For a follower whose way to the log was slow: it may have been cut off itself.
+        If its way to the log was slow, it may have been cut off itself, and asks again. Raises
+        Fenced if another process has begun a term meanwhile, or the leader answers after all.
         """
-        if self.offered.is_set():
+        if self.epoch != self.followed:
+            raise Fenced(f"a {self.service} began term {self.epoch} meanwhile: this one follows it")
+        if not slow or self.offered.is_set():
             return
         try:
             answer = await self.bus.request(

@@ -169,21 +169,20 @@ class Shell:
     async def begin(
         self,
         opening: Callable[[], Sequence[AnyFact]],
-        confirm: Callable[[], Coroutine[None, None, None]],
+        confirm: Callable[[bool], Coroutine[None, None, None]],
     ) -> int:
         """Append the first commit of this process's term, `opening()`, and return its sequence.
 
-        From then on the log refuses every older writer of the subject. If the log was slow to
-        answer, `confirm` checks again that the term is due. Raises Fenced if another process was
-        faster.
+        From then on the log refuses every older writer of the subject. `confirm` checks once more
+        that the term is due when this process has folded its subject to the end; its argument is
+        true if the log was slow to answer. Raises Fenced if another process was faster.
         """
         began = self.writer.clock.boot_ns()
         own = await self.writer.attach()
         while self.state.seq < own:
             self._grown.clear()
             await self._grown.wait()
-        if self.writer.clock.boot_ns() - began > SLOW_NS:
-            await confirm()
+        await confirm(self.writer.clock.boot_ns() - began > SLOW_NS)
         seq = await self.writer.commit(opening())
         # The commit is folded like any other when it comes back: its sequence is its meaning.
         self.writer.attached_seq = self.writer.epoch = seq
