@@ -141,12 +141,7 @@ def running(
         group = servers.start_servers(state, replicas, shape.fleet, shape.log_bytes)
         key = identity.api_key(state / "keys", "")
         identity.public_key(state / "keys", plan.AUDIT_HEADS_KEY)
-        added = {
-            "MUSTER_NATS": ",".join(group.urls),
-            "MUSTER_STREAM_REPLICAS": str(replicas),
-            **(local or {}),
-            **(environment or {}),
-        }
+        added = _added(group, {**(local or {}), **(environment or {})})
         specs = [*plan.control_plane(state, shape), *plan.agents(state, shape)]
         processes = {f"nats-{i}": process for i, process in enumerate(group.running)}
         for spec in specs:
@@ -171,6 +166,12 @@ def running(
         finally:
             end([process for name, process in processes.items() if not name.startswith("nats")])
             end(group.running)
+
+
+def _added(group: servers.Servers, more: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of every process beside its own."""
+    replicas = str(len(group.running))
+    return {"MUSTER_NATS": ",".join(group.urls), "MUSTER_STREAM_REPLICAS": replicas, **more}
 
 
 def start(spec: Spec, added: Mapping[str, str]) -> "subprocess.Popen[bytes]":
