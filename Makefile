@@ -102,6 +102,9 @@ rdma: $(STAMP) ## links over real verbs, in a QEMU guest with Soft-RoCE; says so
 bench: $(STAMP) ## measure: NAME=throughput (QUICK=1 for under 50 s)
 	@QUICK=$(QUICK) $(BIN)/python -m bench.$(NAME)
 
+bench-compare: $(STAMP) ## measure NAME=x in the revision BASE and here, in turns, and print medians and ratios (ROUNDS=3 REV= QUICK=1)
+	@QUICK=$(QUICK) $(BIN)/python -m bench.compare $(or $(BASE),$(error give the revision to compare with: BASE=HEAD~1)) $(or $(NAME),$(error give a benchmark: NAME=placement_whole)) $(if $(REV),--rev $(REV)) $(if $(ROUNDS),--rounds $(ROUNDS))
+
 guard: ## build the program that becomes a job (after a change of guard.c; x86-64)
 	$(CC) -Os -Wall -Wextra -static -nostdlib -ffreestanding -fno-asynchronous-unwind-tables -fno-stack-protector -fcf-protection=none -s \
 	  -Wl,--build-id=none -Wl,-z,noseparate-code -Wl,-z,norelro -o $(GUARD).x86_64 $(GUARD).c
