@@ -42,6 +42,7 @@ STAY: Final[dict[str, str]] = {
         client.timing.SILENCE_S client.timing.POLL_BUSY_S client.timing.POLL_MIN_S
         client.timing.PROGRESS_S client.timing.AGAIN_MAX_S
         client.retries.PAUSE_FIRST_S client.retries.PAUSE_MAX_S
+        following.locked.STEP_S following.locked.PATIENT_S locks.NS_PER_S
         following.running.OTHERS_S slurm.requests.WHY_S slurm.times.UNITS_S
         completion_names.ENDS_S""",
     "the default or the bound of a field of a request, which the asker chooses": """

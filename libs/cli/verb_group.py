@@ -82,6 +82,8 @@ VERBS: Final[dict[str, Verb]] = {
     "reservations": Verb(CLUSTER, "List reservations and maintenance windows."),
     "top": Verb(CLUSTER, "Show a live view of the cluster."),
     "watch": Verb(CLUSTER, "Show a live view of the cluster at a chosen interval."),
+    "lock": Verb(CLUSTER, "Hold a lock while a command runs."),
+    "locks": Verb(CLUSTER, "List locks, their holders and how many wait."),
     "log": Verb(HISTORY, "Print the log of facts."),
     "state": Verb(HISTORY, "Print the cluster's state at a sequence number of the log."),
     "audit": Verb(HISTORY, "Verify the log against tampering, and export it."),

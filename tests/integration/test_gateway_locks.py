@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,15 +35,21 @@ def scheduler_of(world: World) -> Scheduler:
     )
 
 
+@asynccontextmanager
+async def deciding(world: World) -> AsyncIterator[asyncio.Task[None]]:
+    """A scheduler that decides; cancel it to stop it earlier."""
+    decides = asyncio.create_task(scheduler_of(world).run(asyncio.Event()))
+    try:
+        yield decides
+    finally:
+        decides.cancel()
+        await asyncio.gather(decides, return_exceptions=True)
+
+
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
-    async with gateway_world(tmp_path) as found:
-        decides = asyncio.create_task(scheduler_of(found).run(asyncio.Event()))
-        try:
-            yield found
-        finally:
-            decides.cancel()
-            await asyncio.gather(decides, return_exceptions=True)
+    async with gateway_world(tmp_path) as found, deciding(found):
+        yield found
 
 
 async def acquire(world: World, holder: str, status: int = 200, **more: object) -> dict[str, Any]:

@@ -11,11 +11,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.client import calls
-from libs.client.models import allocations, cluster, deployments, jobs, log, nodes, specs, tenants
+from libs.client.models import (
+    allocations,
+    cluster,
+    deployments,
+    jobs,
+    locks,
+    log,
+    nodes,
+    specs,
+    tenants,
+)
 from services.api_gateway.http import client_models
 from tests.tidy import ROOT
 
-MODULES = (allocations, cluster, deployments, jobs, log, nodes, specs, tenants)
+MODULES = (allocations, cluster, deployments, jobs, locks, log, nodes, specs, tenants)
 KINDS = [
     kind
     for module in MODULES

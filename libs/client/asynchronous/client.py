@@ -14,6 +14,7 @@ from libs.client.asynchronous.connection import AsyncConnection
 from libs.client.asynchronous.deployments import AsyncModels
 from libs.client.asynchronous.functions import AsyncFunctions
 from libs.client.asynchronous.jobs import AsyncJobs
+from libs.client.asynchronous.locks import AsyncLocks
 from libs.client.asynchronous.nodes import AsyncNodes
 from libs.client.asynchronous.secrets import AsyncSecrets
 from libs.client.asynchronous.usage import AsyncUsage
@@ -63,6 +64,7 @@ class AsyncClient:
         self.allocations = AsyncAllocations(self._connection)
         self.secrets = AsyncSecrets(self._connection)
         self.usage = AsyncUsage(self._connection)
+        self.locks = AsyncLocks(self._connection)
         self.nodes = AsyncNodes(self._connection)
 
     def __repr__(self) -> str:

@@ -15,6 +15,7 @@ from libs.client.synchronous.connection import Connection
 from libs.client.synchronous.deployments import Models
 from libs.client.synchronous.functions import Functions
 from libs.client.synchronous.jobs import Jobs
+from libs.client.synchronous.locks import Locks
 from libs.client.synchronous.nodes import Nodes
 from libs.client.synchronous.secrets import Secrets
 from libs.client.synchronous.usage import Usage
@@ -64,6 +65,7 @@ class Client:
         self.allocations = Allocations(self._connection)
         self.secrets = Secrets(self._connection)
         self.usage = Usage(self._connection)
+        self.locks = Locks(self._connection)
         self.nodes = Nodes(self._connection)
 
     def __repr__(self) -> str:

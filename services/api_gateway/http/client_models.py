@@ -30,6 +30,7 @@ FILES: Final[dict[str, tuple[str, ...]]] = {
     "deployments": ("ModelShown",),
     "allocations": ("AllocationShown", "HoldShown"),
     "tenants": ("SecretShown", "UsageShown", "UsageList"),
+    "locks": ("LockShown", "ClaimShown"),
     "nodes": ("NodeShown", "GpuFull", "NodeFull"),
     "cluster": ("ClusterShown", "Principal", "Version"),
 }

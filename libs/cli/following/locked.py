@@ -1,0 +1,222 @@
+"""A lock that is held while a command runs: acquire, renew, and end the command before the time of
+the lock has passed.
+
+The renewals run in a thread of their own, so a gateway that does not answer delays nothing here.
+Times are of this machine's boot clock; `libs/client/lock_term.py` has the rule. Tests:
+tests/integration/test_cli_lock.py.
+"""
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import Final
+
+from libs.cli.faults import Cut, Declined, Unreachable
+from libs.cli.following.descendants import adopt_orphans, descendants
+from libs.cli.gateway import Json, ask
+from libs.cli.terminal.output import complain
+from libs.client.calls import path_of
+from libs.client.lock_term import LockTerm
+from libs.client.profile import Profile, away_s
+from libs.client.timing import Patience
+from libs.common.errors import MusterError
+from libs.common.process.clock import SystemClock
+from libs.embedded.living import die_with_parent
+
+NS: Final = 1_000_000_000
+# Between two looks at the command and the time.
+STEP_S: Final = 0.05
+# The wait for the lock's own end, after the gateway should have ended the claim.
+PATIENT_S: Final = 30.0
+# Between two tries to renew, as a part of the time to live.
+AGAIN_PART: Final = 15
+TEMPORARY: Final = (429, 502, 503, 504)
+ENDINGS: Final = (signal.SIGTERM, signal.SIGHUP)
+
+clock = SystemClock()
+
+
+class NotHeld(MusterError):
+    """The lock was not free in time."""
+
+
+class Lost(MusterError):
+    """The lock was lost while the command ran, and the command was ended."""
+
+    exit_code = 124
+
+
+class Holding:
+    """A lock that is held: its token and its time."""
+
+    def __init__(self, profile: Profile, name: str, holder: str, ttl_s: int) -> None:
+        self.profile = profile
+        self.name = name
+        self.body = {"holder": holder}
+        self.ttl_s = ttl_s
+        self.token = 0
+        self.term = LockTerm(ttl_s * NS, 0)
+        self.lost = ""
+        self.over = threading.Event()
+
+    def acquire(self, wait_s: int) -> None:
+        """Acquire the lock. Raises NotHeld, Declined or Unreachable."""
+        wish = {**self.body, "ttl": self.ttl_s, "wait": wait_s}
+        until_s = time.monotonic() + wait_s + PATIENT_S
+        patience, is_told = Patience(away_s()), False
+        while time.monotonic() < until_s:
+            sent_ns = clock.boot_ns()
+            try:
+                shown = self._ask("acquire", wish)
+            except (Unreachable, Cut, Declined) as error:
+                self._check(error, patience)
+                continue
+            patience.reset()
+            if shown["state"] == "held":
+                self.token, self.term = int(shown["token"]), LockTerm(self.ttl_s * NS, sent_ns)
+                return
+            if not is_told:
+                complain(f"waiting for lock {self.name}: {shown['before']} before this one")
+                is_told = True
+        raise NotHeld(f"lock {self.name} was not free within {wait_s} s: try again")
+
+    def _check(self, error: MusterError, patience: Patience) -> None:
+        """Pause after an error that may pass, else raise it."""
+        if isinstance(error, Declined) and error.status not in TEMPORARY:
+            raise NotHeld(str(error)) if error.status == 409 else error
+        pause_s = patience.pause_s(time.monotonic())
+        if pause_s is None:
+            raise error
+        time.sleep(pause_s)
+
+    def renew(self) -> None:
+        """Renew until the lock is over or lost; the body of the thread."""
+        while not self.over.wait(max(0.0, (self.term.renew_ns - clock.boot_ns()) / NS)):
+            sent_ns = clock.boot_ns()
+            try:
+                self._ask("renew", self.body)
+                self.term.renewed(sent_ns)
+                continue
+            except Declined as error:
+                if error.status not in TEMPORARY:
+                    self.lost = str(error)
+                    return
+            except (Unreachable, Cut):
+                pass  # the term ends by itself
+            self.over.wait(self.ttl_s / AGAIN_PART)
+
+    def release(self) -> None:
+        """Give the lock back, unless it was lost.
+
+        A gateway that is away is no error: the lock ends by itself.
+        """
+        self.over.set()
+        if self.lost:
+            return
+        try:
+            self._ask("release", self.body)
+        except (Unreachable, Cut, Declined) as error:
+            complain(
+                f"lock {self.name} was not released ({error}): it is free {self.ttl_s} s after "
+                "its last renewal"
+            )
+
+    def _ask(self, what: str, body: Mapping[str, object]) -> Json:
+        return ask(self.profile, "POST", path_of("locks", self.name, what), body=body)
+
+
+@contextmanager
+def held(holding: Holding, wait_s: int) -> Iterator[None]:
+    """Hold the lock, and renew it meanwhile. Raises as `Holding.acquire`."""
+    try:
+        holding.acquire(wait_s)
+        threading.Thread(target=holding.renew, daemon=True).start()
+        yield
+    finally:
+        holding.release()
+
+
+def run_held(holding: Holding, words: Sequence[str], wait_s: int) -> int:
+    """Run a command while the lock is held, and return its exit code.
+
+    Raises Lost if the lock was lost and the command ended; else as `Holding.acquire`.
+    """
+    with _forwarded() as forwarding, held(holding, wait_s):
+        adopt_orphans()
+        environ = {
+            **os.environ,
+            "MUSTER_LOCK": holding.name,
+            "MUSTER_LOCK_TOKEN": str(holding.token),
+        }
+        child = subprocess.Popen(  # nosec B603  the user's own command
+            list(words), env=environ, preexec_fn=die_with_parent()
+        )
+        forwarding.append(child.pid)
+        try:
+            code = _watched(holding, child)
+        finally:
+            forwarding.clear()
+    return code if code >= 0 else 128 - code
+
+
+def _watched(holding: Holding, child: "subprocess.Popen[bytes]") -> int:
+    """Wait for the command's end. End it, with all that it started, when the lock is lost."""
+    is_asked = False
+    while True:
+        try:
+            return child.wait(STEP_S)
+        except subprocess.TimeoutExpired:
+            now_ns = clock.boot_ns()
+        if holding.lost or now_ns >= holding.term.kill_ns:
+            _signal_all(child.pid, signal.SIGKILL)
+            child.wait()
+            holding.lost = holding.lost or "no renewal was answered in its time to live"
+            text = f"lock {holding.name} was lost, and its command was killed: {holding.lost}"
+            raise Lost(text)
+        if now_ns >= holding.term.ask_ns and not is_asked:
+            is_asked = True
+            complain(f"lock {holding.name} is not renewed: asking its command to end (SIGTERM)")
+            _signal_all(child.pid, signal.SIGTERM)
+
+
+def _signal_all(pid: int, number: int) -> None:
+    """Send a signal to the command and all its descendants."""
+    for each in (pid, *descendants(os.getpid())):
+        try:
+            os.kill(each, number)
+        except ProcessLookupError:
+            pass
+
+
+@contextmanager
+def _forwarded() -> Iterator[list[int]]:
+    """Forward signals to the commands in the list; without one, let them end this process.
+
+    Ctrl-C reaches the command from the terminal itself.
+    """
+    commands: list[int] = []
+
+    def handle(number: int, _: FrameType | None) -> None:
+        if not commands:
+            raise SystemExit(128 + number)
+        if number != signal.SIGINT or not os.isatty(0):
+            for pid in commands:
+                os.kill(pid, number)
+
+    before = {
+        number: handler
+        for number in (*ENDINGS, signal.SIGINT)
+        if (handler := signal.getsignal(number)) is not signal.SIG_IGN
+    }
+    for number in before:
+        signal.signal(number, handle)
+    try:
+        yield commands
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
