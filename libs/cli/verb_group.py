@@ -70,6 +70,7 @@ VERBS: Final[dict[str, Verb]] = {
     "drain": Verb(CLUSTER, "Start no new jobs on nodes or GPUs; running jobs continue."),
     "offline": Verb(CLUSTER, "Take idle nodes or GPUs out of service."),
     "online": Verb(CLUSTER, "Return nodes or GPUs to service."),
+    "bus": Verb(CLUSTER, "Show or restart the servers of the log."),
     "fabric": Verb(CLUSTER, "Show or measure the links between nodes."),
     "topo": Verb(
         CLUSTER, "Show the links between the GPUs and network cards of a node, and its RDMA ports."

@@ -85,6 +85,8 @@ UPLOADS_ASK: Final = "ask.uploads"
 WEIGHTS_ASK: Final = "ask.weights"
 # members.<service>.<instance>: each process -> gateways: whether it leads, and what it has read
 MEMBERS: Final = "members"
+# ask.server.<server>.<verb>: gateway -> the process beside a nats-server: status, restart, replace
+SERVER_ASK: Final = "ask.server"
 # a server's keeper -> gateways: which nodes of other machines may connect, by which keys
 ADMITTED: Final = "ask.gateway.admitted"
 OUTPUT_BUCKET: Final = "OUTPUT"  # last bytes of each ended job, off its node
@@ -147,6 +149,10 @@ def ask_uploads(node_id: str) -> str:
 
 def ask_weights(node_id: str) -> str:
     return f"{WEIGHTS_ASK}.{node_id}"
+
+
+def ask_server(server: str, verb: str) -> str:
+    return f"{SERVER_ASK}.{server}.{verb}"
 
 
 def ask_scheduler(verb: str) -> str:

@@ -17,16 +17,21 @@ import msgspec
 
 from libs.common.errors import Corrupt
 from libs.common.messages.admission import Admitted
+from libs.common.messages.server_messages import ServerStatus
 from libs.compose import containers as c
 from libs.embedded import keeper, nats_config, server_file, servers
 from libs.embedded.disk_watch import LOW_BYTES
 from libs.embedded.keeper import Keeper
-from libs.embedded.living import die_with_parent
+from libs.embedded.living import die_with_parent, life, ticket
 from libs.embedded.nats_config import Server
+from libs.embedded.server_desk import ServerDesk, read_status
 from libs.embedded.store_watch import StoreWatch
 
 TOLD: Final = "server.json"
 CONFIG: Final = "nats.conf"
+# The folder that nats-server creates in its store, and its name after a replacement.
+STORED: Final = "jetstream"
+ASIDE: Final = "replaced"
 # Time for a server that is restarted to end by itself.
 END_S: Final = 10.0
 # Time to close the connection to a server that has ended.
@@ -58,15 +63,17 @@ async def _run(state: Path) -> int:
             number, process.send_signal, signal.SIGINT
         )  # nats-server reports a failure after SIGTERM
     ended = asyncio.create_task(process.wait())
+    restart = partial(_end, process, ended)
+    replacement = asyncio.Event()
     kept = Keeper(
         server=identity.server.name,
         state=state,
         configure=configure,
         send=process.send_signal,
         say=print,
+        desk=_desk(identity.server, process.pid, restart, replacement),
     )
     keeping = asyncio.create_task(_keep(kept, state, identity.server.port))
-    restart = partial(_end, process, ended)
     watching = asyncio.create_task(_watch_store(identity.server, restart))
     await asyncio.wait((ended, keeping, watching), return_when=asyncio.FIRST_COMPLETED)
     for task in (keeping, watching):
@@ -75,6 +82,8 @@ async def _run(state: Path) -> int:
     for task in (keeping, watching):
         if task.done() and not task.cancelled():
             task.result()
+    if replacement.is_set():
+        _put_aside(Path(identity.server.store))
     return abs(ended.result())
 
 
@@ -116,7 +125,38 @@ async def _keep(kept: Keeper, state: Path, port: int) -> None:
 async def _watch_store(server: Server, restart: Callable[[], object]) -> None:
     """Watch the server's store. `restart` ends the server; Docker then restarts the container."""
     watch = StoreWatch(partial(_free, Path(server.store)), LOW_BYTES, print, restart)
-    await watch.run(f"http://{nats_config.LOOPBACK}:{server.monitor_port}")
+    await watch.run(_monitor(server))
+
+
+def _monitor(server: Server) -> str:
+    return f"http://{nats_config.LOOPBACK}:{server.monitor_port}"
+
+
+def _desk(
+    server: Server, pid: int, restart: Callable[[], object], replacement: asyncio.Event
+) -> ServerDesk:
+    """Return the desk of this server. Its orders end the server, and Docker restarts both."""
+    url, name = _monitor(server), life(ticket(pid))
+
+    async def status() -> ServerStatus:
+        return await read_status(server.name, url, name, _free(Path(server.store)))
+
+    def replace() -> None:
+        replacement.set()
+        restart()
+
+    return ServerDesk(server.name, status, restart, replace)
+
+
+def _put_aside(store: Path) -> None:
+    """Rename what the server has stored, so that it starts empty, and delete what was put aside
+    before.
+    """
+    aside = store / ASIDE
+    shutil.rmtree(aside, ignore_errors=True)
+    if (store / STORED).exists():
+        (store / STORED).rename(aside)
+        print(f"what the server had stored is in {aside} until the next replacement")
 
 
 def _free(store: Path) -> int:

@@ -57,6 +57,11 @@ BESIDE: Final = {
         "gateway -> agent",
         "A job's output, input and files; which replicas answered requests recently.",
     ),
+    "SERVER_ASK": (
+        s.ask_server("SERVER", "VERB"),
+        "gateway -> the process beside a NATS server",
+        "The server's state, and orders to restart it or to empty its store.",
+    ),
     "SCHEDULER_ASK": (
         s.ask_scheduler("VERB"),
         "gateway -> scheduler",

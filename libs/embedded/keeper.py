@@ -23,6 +23,7 @@ from libs.common.transport.bus import Bus
 from libs.common.transport.bus_nats import NatsBus
 from libs.embedded import permissions
 from libs.embedded.identity import write_private
+from libs.embedded.server_desk import ServerDesk
 
 ASK_EVERY_S: Final = 0.5
 ANSWER_S: Final = 2.0
@@ -36,6 +37,7 @@ class Keeper:
 
     `configure` writes the server's file with these nodes and returns the nodes that it leaves out,
     with the reason. `send` sends a signal to the server. `say` prints a line for the operator.
+    `desk` answers gateways about the server over the same connection.
     """
 
     def __init__(
@@ -45,7 +47,9 @@ class Keeper:
         configure: Callable[[Admitted], dict[str, str]],
         send: Callable[[signal.Signals], object],
         say: Callable[[str], object],
+        desk: ServerDesk | None = None,
     ) -> None:
+        self.desk = desk
         self.server = server
         self.state = state
         self.configure = configure
@@ -66,6 +70,8 @@ class Keeper:
             except Unavailable:
                 heed()
         try:
+            if self.desk is not None:
+                await self.desk.listen(NatsBus(client))
             while True:
                 if not await self.ask(NatsBus(client)):
                     await asyncio.sleep(ASK_EVERY_S)

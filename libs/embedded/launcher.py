@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from libs.common.errors import MusterError, Unavailable
+from libs.common.messages.server_messages import ServerStatus
 from libs.common.settings import configuration
 from libs.common.transport import connection_nats, log_jetstream
 from libs.embedded import (
@@ -31,8 +32,11 @@ from libs.embedded import (
 )
 from libs.embedded.disk_watch import DiskWatch
 from libs.embedded.keeper import Keeper
+from libs.embedded.living import life
 from libs.embedded.processes import Child, Say, Spec, last_line, rotate
+from libs.embedded.server_desk import ServerDesk
 from libs.embedded.shape import Shape
+from libs.embedded.store_watch import Health
 
 LOG_S: Final = 10.0
 READY_POLL_S: Final = 0.1
@@ -194,14 +198,26 @@ class Launcher:
     async def _keep_server(self) -> None:
         """Run the keeper: the server accepts the nodes of other machines that the log admits."""
         configure = partial(plan.configure, self.state, self.shape)
+        child = self.children[plan.SERVER]
+        desk = ServerDesk(plan.SERVER, self._server_status, partial(child.signal, signal.SIGTERM))
         keeper = Keeper(
             server=plan.SERVER,
             state=self.state,
             configure=configure,
-            send=self.children[plan.SERVER].signal,
+            send=child.signal,
             say=self.say,
+            desk=desk,
         )
         await keeper.run(self.shape.nats, self._seed(permissions.KEEPER), self._ca_file())
+
+    async def _server_status(self) -> ServerStatus:
+        """Return what is known of the only server: this process has no monitoring port to ask."""
+        return ServerStatus(
+            server=plan.SERVER,
+            life=life(self.children[plan.SERVER].ticket),
+            health=Health.GOOD.value,
+            free_bytes=shutil.disk_usage(self.state).free,
+        )
 
     async def _wait_ready(self) -> bool:
         clock = asyncio.get_running_loop().time

@@ -20,7 +20,8 @@ from libs.common import subjects as s
 
 CORE_ACCOUNT: Final = "CORE"
 OPERATOR: Final = "operator"
-# The keeper of a NATS server: it may only ask which nodes of other machines the server accepts.
+# The keeper of a NATS server: it may only ask which nodes of other machines the server accepts, and
+# answer gateways about the server.
 KEEPER: Final = "keeper"
 AUDIT: Final = "audit"
 # `muster audit verify`: a second connection with audit's key.
@@ -111,7 +112,7 @@ def core(fleet: Fleet) -> dict[str, Allowed]:
         OPERATOR: Allowed(
             (*_read_facts(), *_read_audit(), *_ask()), (*_inbox(OPERATOR), _members())
         ),
-        KEEPER: Allowed((s.ADMITTED,), _inbox(KEEPER)),
+        KEEPER: _keeper(fleet),
     }
     found |= {gateway_name(instance): _gateway(instance, fleet) for instance in fleet.gateways}
     if not fleet.isolated:
@@ -236,6 +237,12 @@ def _audit(fleet: Fleet) -> Allowed:
     )
 
 
+def _keeper(fleet: Fleet) -> Allowed:
+    """Return the lists of the process beside a NATS server. All servers have the same key."""
+    answers = (f"{_prefix(gateway_name(instance))}.>" for instance in fleet.gateways)
+    return Allowed((s.ADMITTED, *answers), (*_inbox(KEEPER), s.ask_server("*", "*")))
+
+
 def _trimmer() -> Allowed:
     """Return the trimmer's lists.
 
@@ -260,7 +267,7 @@ def _gateway(instance: str, fleet: Fleet) -> Allowed:
     receives the nodes' commits to count their bytes.
     """
     reads = (*_read_facts(), *_read_snapshots(), *_read_stream(OUTPUT_STREAM))
-    asks = (*_ask(), s.ask_quota("reserve"), s.ask_quota("return"))
+    asks = (*_ask(), s.ask_quota("reserve"), s.ask_quota("return"), s.ask_server("*", "*"))
     secrets = (f"$KV.{s.SECRET_BUCKET}.>", *_read_stream(SECRET_STREAM))
     sessions = (f"$KV.{s.SESSION_BUCKET}.>", f"{API}.STREAM.CREATE.{SESSION_STREAM}")
     nodes = (

@@ -48,13 +48,16 @@ def health(status: int, body: bytes) -> Health:
     """Return the health that an answer of ROUTE tells."""
     if status == 200:
         return Health.GOOD
-    try:
-        answer = msgspec.json.decode(body, type=_Answer)
-    except msgspec.DecodeError:
-        return Health.WAITS
-    reasons = [reason.error.lower() for reason in answer.errors]
-    is_lost = any(word in reason for reason in reasons for word in LOST_WORDS)
+    is_lost = any(word in reason.lower() for reason in reasons(body) for word in LOST_WORDS)
     return Health.LOST if is_lost else Health.WAITS
+
+
+def reasons(body: bytes) -> list[str]:
+    """Return the reasons in an answer of ROUTE; none if it cannot be read."""
+    try:
+        return [reason.error for reason in msgspec.json.decode(body, type=_Answer).errors]
+    except msgspec.DecodeError:
+        return []
 
 
 class StoreWatch:

@@ -25,7 +25,7 @@ from tests.integration.tls_world import Cluster
 
 LEASE_S = Settings().lease_ms / 1_000
 ASK_S = 0.8
-SUBJECT = subjects.ALIVE
+SUBJECT = subjects.ask_alive(subjects.SCHEDULER_KIND)
 
 
 def test_client_leaves_a_silent_server_within_a_third_of_a_lease() -> None:

@@ -53,6 +53,7 @@ from services.api_gateway.views.identity import KeyShown, TenantShown
 from services.api_gateway.views.jobs import JobShown
 from services.api_gateway.views.kept import KeptList, KeptShown
 from services.api_gateway.views.locks import ClaimShown, LockShown
+from services.api_gateway.views.log_servers import BusShown, ServerOrdered
 from services.api_gateway.views.memory import NodeMemoryShown
 from services.api_gateway.views.models import ModelShown
 from services.api_gateway.views.nodes import GpuFull, NodeFull, NodeShown
@@ -184,6 +185,9 @@ ANSWERS: Final[dict[tuple[str, str], Answer]] = {
     ("PUT", "/v1/gpus/{uuid}/controls/{control}"): Answer((202,), GpuFull),
     ("PUT", "/v1/nodes/{node_id}/controls/{control}"): Answer((202,), NodeFull),
     ("GET", "/v1/inventory"): Answer(kind=Inventory),
+    ("GET", "/v1/bus"): Answer(kind=BusShown),
+    ("POST", "/v1/bus/{server}/restart"): Answer((202,), ServerOrdered),
+    ("POST", "/v1/bus/{server}/replace"): Answer((202,), ServerOrdered),
     ("GET", "/v1/fabric"): Answer(kind=FabricShown),
     ("POST", "/v1/fabric/tests"): Answer((202,), TestShown),
     ("GET", "/v1/fabric/tests/{test}"): Answer(kind=TestShown),

@@ -1,5 +1,4 @@
-"""The supervision of one attempt: start the job, keep its output, end it, and record the end before
-reporting it.
+"""The supervision of one attempt: start the job, keep its output, end it, record and report that.
 
 The process (`serving.py`) needs neither agent nor zygote. It is the subreaper of everything that
 the job leaves behind. If it dies, the job's main process dies with it (PR_SET_PDEATHSIG), and the

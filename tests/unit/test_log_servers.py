@@ -1,0 +1,81 @@
+"""What the log's servers tell, and whether one of them may be stopped."""
+
+import msgspec
+
+from libs.common.messages.server_messages import Replica, ServerStatus
+from services.api_gateway.views.log_servers import bus_shown, faults, names, refusal
+
+NAMES = ("nats-1", "nats-2", "nats-3")
+
+
+def replica(**changes: int) -> Replica:
+    found = Replica("FACTS", "nats-1", NAMES, commits=10, bytes=1_000, first=1, last=10)
+    return msgspec.structs.replace(found, **changes)
+
+
+def status(server: str, health: str = "good", *reasons: str, **changes: int) -> ServerStatus:
+    return ServerStatus(
+        server=server,
+        life=f"{server} first",
+        health=health,
+        reasons=reasons,
+        free_bytes=1 << 30,
+        replicas=(replica(**changes),),
+    )
+
+
+def healthy(*servers: str) -> list[ServerStatus]:
+    return [status(server) for server in servers]
+
+
+def test_healthy_servers_have_no_faults_and_each_may_be_stopped() -> None:
+    told = healthy(*NAMES)
+    assert faults(told) == []
+    for server in NAMES:
+        assert refusal(told, server, replace=False) == refusal(told, server, replace=True) == ""
+
+
+def test_server_that_says_nothing_is_named_by_the_others_and_nothing_is_stopped() -> None:
+    told = healthy("nats-1", "nats-2")
+    assert names(told) == list(NAMES)
+    assert faults(told) == ["server nats-3 does not answer"]
+    assert "nats-3 does not answer" in refusal(told, "nats-1", replace=False)
+    assert "cannot be told to stop" in refusal(told, "nats-3", replace=True)
+    shown = bus_shown(told).servers[2]
+    assert (shown.name, shown.health, shown.streams) == ("nats-3", "silent", [])
+
+
+def test_unhealthy_server_may_be_replaced_but_no_other_may_be_stopped() -> None:
+    told = [*healthy("nats-1", "nats-2"), status("nats-3", "lost", "write error")]
+    assert refusal(told, "nats-3", replace=True) == ""
+    assert "nats-3 is not healthy: write error" in refusal(told, "nats-2", replace=False)
+    (fault,) = faults([status("nats-1", "waits"), *healthy("nats-2", "nats-3")])
+    assert fault == "server nats-1 is not healthy: it gives no reason"
+
+
+def test_unknown_server_is_not_stopped() -> None:
+    assert "servers: nats-1, nats-2, nats-3" in refusal(healthy(*NAMES), "nats-9", replace=False)
+    assert "servers: none" in refusal([], "nats-9", replace=False)
+
+
+def test_only_server_is_restarted_but_not_replaced() -> None:
+    told = [ServerStatus("nats-server", "first", "good")]
+    assert refusal(told, "nats-server", replace=False) == ""
+    assert "the only server" in refusal(told, "nats-server", replace=True)
+
+
+def test_replicas_that_differ_up_to_the_same_sequence_are_named() -> None:
+    told = [*healthy("nats-1", "nats-2"), status("nats-3", commits=9, bytes=900)]
+    (fault,) = faults(told)
+    assert "FACTS differs up to sequence 10" in fault
+    assert "nats-3 has 9 with 900" in fault
+    assert refusal(told, "nats-1", replace=False)
+    assert refusal(told, "nats-3", replace=True) == ""
+
+
+def test_replica_that_is_behind_is_no_fault_and_shows_by_how_much() -> None:
+    told = [*healthy("nats-1", "nats-2"), status("nats-3", commits=7, bytes=700, last=7)]
+    assert faults(told) == []
+    shown = bus_shown(told).servers
+    assert [each.streams[0].behind for each in shown] == [0, 0, 3]
+    assert [each.streams[0].leads for each in shown] == [True, False, False]
