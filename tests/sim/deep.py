@@ -33,17 +33,6 @@ SLOW_DRIVER: Final = "slow_driver"
 LATER_VERSION: Final = "later_version"
 KINDS: Final = (DISK_FULL, ONE_WAY, SLOW_DRIVER, LATER_VERSION)
 RATES: Final = (*faults.RATES, "kill_in_purge", "cancellation_lost")
-# All kinds that a seed may be without.
-FAMILIES: Final = tuple(
-    sorted(
-        {
-            *(*KINDS, *RATES, *faults.KINDS, "trim", "skew"),
-            *(faults.OUTAGE, faults.APART, faults.REINSTALLED, faults.DEAD, faults.LATE),
-            *(faults.REMOVED, faults.GPU_ERROR, faults.DEVICE_KEPT, faults.LYING, faults.FROZEN),
-            *(faults.GREEDY, "lasting"),
-        }
-    )
-)
 # The parts of the kinds that a run has.
 PARTS: Final = (0.15, 0.4, 0.7)
 BLOWS_MAX: Final = 3
@@ -54,17 +43,24 @@ def plan(seed: int) -> Plan:
     """Return the deeper plan of a seed."""
     dice = random.Random(f"deep {seed}")
     part = dice.choice(PARTS)
-    on = frozenset(name for name in FAMILIES if dice.random() < part)
+
+    def is_on(name: str) -> bool:
+        """Return whether this run has a kind; what other kinds there are does not change it."""
+        return random.Random(f"deep {seed} {name}").random() < part
+
     base = faults.plan(seed)
-    rates = msgspec.structs.replace(base.rates, **{name: 0.0 for name in RATES if name not in on})
-    kept = [blow for blow in base.blows if blow.kind in on and ("lasting" in on or not blow.lasts)]
+    off = {name: 0.0 for name in RATES if not is_on(name)}
+    rates = msgspec.structs.replace(base.rates, **off)
+    kept = [
+        blow for blow in base.blows if is_on(blow.kind) and (not blow.lasts or is_on("lasting"))
+    ]
     more = [
         _blow(dice, kind, len(base.nodes))
         for kind in KINDS
         for _ in range(dice.randint(1, BLOWS_MAX))
-        if kind in on
+        if is_on(kind)
     ]
-    trim = base.trim if "trim" in on else None
+    trim = base.trim if is_on("trim") else None
     if trim is None:
         rates.kill_in_purge = 0.0
         kept = [blow for blow in kept if blow.target != "trimmer"]
@@ -72,7 +68,7 @@ def plan(seed: int) -> Plan:
         base,
         rates=rates,
         blows=tuple(sorted((*kept, *more))),
-        skew_max_s=base.skew_max_s if "skew" in on else 0.0,
+        skew_max_s=base.skew_max_s if is_on("skew") else 0.0,
         trim=trim,
     )
 
@@ -84,7 +80,8 @@ def _blow(dice: random.Random, kind: str, nodes: int) -> Blow:
         case "disk_full":
             return Blow(at_s, kind, "log", dice.choice((0.5, 3.0, 8.0)))
         case "one_way":
-            other = dice.choice((CONTROL, CONTROL, f"n{dice.randrange(nodes)}"))
+            peer = f"n{(int(node[1:]) + dice.randrange(1, nodes)) % nodes}"
+            other = dice.choice((CONTROL, CONTROL, peer))
             pair = (node, other) if dice.random() < 0.5 else (other, node)
             return Blow(at_s, kind, ">".join(pair), dice.choice((1.0, 5.0, 9.0, 15.0)))
         case "slow_driver":

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Final
 from libs.common import facts as f
 from libs.common.change import Change, Stamp
 from libs.common.facts import AnyFact, Commit, Unknown
+from libs.common.life import job_life
+from libs.common.model import JobId
 from libs.common.state.cluster import Cluster, is_leaving, live_jobs
 from tests.sim.checkers.checker import Checker
 
@@ -23,6 +25,13 @@ LOOK_S: Final = 0.5
 LEADER_S: Final = 30.0
 # The lease of a node that was away, its next start, and its registration.
 NODES_S: Final = 45.0
+# A job is in a state in which it waits for one process only: quota's or the scheduler's word, the
+# agents' starts after a preflight, the proof that its devices are clean.
+WITHIN_S: Final = {
+    job_life.PENDING: 15.0,
+    job_life.PLACED: 45.0,
+    job_life.RELEASING: 30.0,
+}
 # Nothing runs and no fact of a job is written, although a job waits: the longest stop of a plan is
 # a lease that goes on after a planned stop, or a reservation that begins later.
 STILL_S: Final = 60.0
@@ -36,7 +45,8 @@ class LivesAfterTheStorm(Checker):
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self.moved_s = 0.0
-        self.longest_s = 0.0
+        # Since when each live job has been in its state and attempt.
+        self.since: dict[JobId, tuple[str, int, float]] = {}
         world.loop.call_later(LOOK_S, self._look)
 
     def after(
@@ -59,6 +69,21 @@ class LivesAfterTheStorm(Checker):
             if not node.usable and not is_leaving(cluster, node.node_id)
         ]
 
+    def _check_states(self, over_s: float) -> None:
+        """Check how long each job has been in its state since the last fault."""
+        now, before = self.world.loop.now, self.since
+        self.since = {}
+        for job in live_jobs(self.world.reference):
+            state, attempt, since = before.get(job.job_id, ("", 0, now))
+            if (state, attempt) != (job.state, job.attempt) or over_s <= 0:
+                since = now
+            self.since[job.job_id] = job.state, job.attempt, since
+            if now - since > WITHIN_S.get(job.state, now):
+                self.fail(
+                    f"{job.job_id} (attempt {job.attempt}) has been {job.state} for "
+                    f"{now - since:.1f} s, {over_s:.1f} s after the last fault"
+                )
+
     def _look(self) -> None:
         world, now = self.world, self.world.loop.now
         over_s = now - world.plan.over_s
@@ -69,7 +94,7 @@ class LivesAfterTheStorm(Checker):
             self.fail(f"no scheduler leads {over_s:.1f} s after the last fault")
         if over_s > NODES_S and (away := self._away()):
             self.fail(f"{away} are not back {over_s:.1f} s after the last fault")
-        self.longest_s = max(self.longest_s, now - self.moved_s)
+        self._check_states(over_s)
         if waiting is not None and now - self.moved_s > STILL_S:
             self.fail(
                 f"nothing has moved for {now - self.moved_s:.1f} s, although {waiting.job_id} is "
