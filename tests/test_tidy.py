@@ -45,6 +45,7 @@ NATS_STEMS: Final = (
     "second_connection",
     "pages_nats",
     "stream_nats",
+    "survey_nats",
     "terms_nats",
     "uploads_nats",
 )

@@ -64,6 +64,7 @@ VERBS: Final[dict[str, Verb]] = {
     "node": Verb(CLUSTER, "Add a machine to the cluster, remove one, or declare it dead."),
     "prune": Verb(CLUSTER, "Delete the output of ended jobs from the nodes."),
     "gpus": Verb(CLUSTER, "List GPUs and the jobs that hold them."),
+    "cluster": Verb(CLUSTER, "Show the services, the servers of the log and the certificates."),
     "status": Verb(CLUSTER, "Show a summary of the cluster, its nodes and its jobs."),
     "gpu": Verb(CLUSTER, "Set power, clocks and modes of GPUs, or reset them."),
     "health": Verb(CLUSTER, "List GPUs that are unhealthy or out of service, or show one."),

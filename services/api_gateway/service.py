@@ -29,7 +29,9 @@ from libs.common.transport.kv_nats import KvOutputs
 from libs.common.transport.log_jetstream import JetStreamLog
 from libs.common.transport.objects_nats import NatsObjects, filled_part
 from libs.common.transport.once_nats import KvOnce
+from libs.common.transport.survey_nats import survey
 from libs.common.transport.uploads_nats import NatsUploads
+from services.api_gateway.control_plane.plane import ControlPlane
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.app import create_app
 from services.api_gateway.http.connection import Connection
@@ -59,6 +61,13 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
         secrets=KvOutputs(client, subjects.SECRET_BUCKET),
         uploads=NatsUploads(client, settings.stream_replicas, settings.upload_store_bytes),
         once=KvOnce(client, settings.stream_replicas),
+    )
+    gateway.pulse.plane = ControlPlane(
+        gateway.bus,
+        clock=gateway.clock,
+        settings=settings,
+        survey=partial(survey, client),
+        read_seq=lambda: gateway.cluster.seq,
     )
     await serve(gateway, settings.gateway_host, settings.gateway_port, stop)
 

@@ -15,7 +15,9 @@ from libs.common.errors import Unavailable
 from libs.common.messages import Vitals
 from libs.common.model import NodeId
 from libs.common.process.clock import Clock
+from libs.common.process.serving_tasks import serve_together
 from libs.common.transport.bus import Bus
+from services.api_gateway.control_plane.plane import ControlPlane
 
 ASK_S: Final = 1.0
 MS: Final = 1_000_000
@@ -24,12 +26,16 @@ _decoder = msgspec.msgpack.Decoder(Vitals)
 
 
 class Pulse:
-    """The scheduler's last answer. `at_ns` is this gateway's wall clock when it came; 0: never."""
+    """The scheduler's last answer. `at_ns` is this gateway's wall clock when it came; 0: never.
+
+    `plane` is what this gateway knows of the control plane; None: it does not watch it.
+    """
 
     def __init__(self, bus: Bus, clock: Clock) -> None:
         self.bus = bus
         self.clock = clock
         self.at_ns = 0
+        self.plane: ControlPlane | None = None
         self.vitals = Vitals(0, {})
 
     async def take(self) -> None:
@@ -41,7 +47,13 @@ class Pulse:
             return
 
     async def run(self, every_s: float) -> None:
-        """Ask for ever."""
+        """Ask for ever, and watch the control plane."""
+        lives = {"vitals": self._ask(every_s)}
+        if self.plane is not None:
+            lives["plane"] = self.plane.run()
+        await serve_together(**lives)
+
+    async def _ask(self, every_s: float) -> None:
         while True:
             await self.take()
             await asyncio.sleep(every_s)

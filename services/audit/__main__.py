@@ -16,10 +16,12 @@ from libs.common import subjects
 from libs.common.errors import Fenced
 from libs.common.leadership.candidate import Candidate
 from libs.common.leadership.leading import Leading
+from libs.common.leadership.telling import tell
 from libs.common.process.cancellation import before
 from libs.common.process.clock import SystemClock
 from libs.common.process.pulse import Pulse
 from libs.common.process.service import run
+from libs.common.process.serving_tasks import serve_together
 from libs.common.settings.settings import Settings
 from libs.common.transport import connection_nats, log_jetstream, signed_snapshots
 from libs.common.transport.bus_nats import NatsBus
@@ -52,19 +54,44 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
     The trimmer has its own connection, because only its identity may purge the log.
     """
     client = await before(stop, connection_nats.connect_as(settings, AUDIT))
-    store, source = Store(settings.audit_database), source_of(settings.cluster_id)
-    pulse, clock = Pulse(settings.alive_file, FOLLOWER), SystemClock()
+    store = Store(settings.audit_database)
+    pulse, clock, bus = Pulse(settings.alive_file, FOLLOWER), SystemClock(), NatsBus(client)
     leading = Leading(AUDIT, clock, settings.term_ms)
-    candidate = Candidate(AUDIT, NatsBus(client), clock, settings.term_ms, pulse)
-    await before(stop, _take_over(candidate, leading, KvTerms(client, AUDIT), settings.instance))
-    snapshots = signed_snapshots.of(settings, NatsObjects(client))
+    candidate = Candidate(AUDIT, bus, clock, settings.term_ms, pulse)
     audit = Audit(
         log=log_jetstream.JetStreamLog(client),
         store=store,
-        snapshots=snapshots,
+        snapshots=signed_snapshots.of(settings, NatsObjects(client)),
         begin=settings.audit_begin,
         pulse=pulse,
     )
+
+    async def lead() -> None:
+        terms = KvTerms(client, AUDIT)
+        await before(stop, _take_over(candidate, leading, terms, settings.instance))
+        await _lead(settings, stop, client=client, leading=leading, audit=audit)
+
+    await serve_together(
+        leader=lead(),
+        telling=tell(
+            bus,
+            AUDIT,
+            settings.instance,
+            lambda: (candidate.leads, candidate.epoch, audit.archived),
+        ),
+    )
+    await client.close()
+
+
+async def _lead(
+    settings: Settings,
+    stop: asyncio.Event,
+    client: connection_nats.Client,
+    leading: Leading,
+    audit: Audit,
+) -> None:
+    """Archive, answer, publish, sign and trim until `stop`."""
+    store, source = audit.store, source_of(settings.cluster_id)
     await audit.open()
     replicas = settings.stream_replicas
     beside: list[Callable[[], Coroutine[None, None, None]]] = [
@@ -100,9 +127,8 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
     else:
         logger.info("MUSTER_TRIMMER_SEED_FILE is not set: the log is not trimmed")
     await audit.run(stop, beside)
-    for each in (other, client):
-        if each is not None:
-            await each.close()
+    if other is not None:
+        await other.close()
 
 
 async def _take_over(candidate: Candidate, leading: Leading, terms: KvTerms, instance: str) -> None:

@@ -16,6 +16,7 @@ from libs.common.errors import Fenced, Unavailable
 from libs.common.facts import AnyFact, Commit, QuotaTermBegan
 from libs.common.leadership.candidate import Candidate, hand_over
 from libs.common.leadership.leading import GiveSigns, Leading
+from libs.common.leadership.telling import tell
 from libs.common.messages import rate_messages
 from libs.common.process.cancellation import before
 from libs.common.process.clock import Clock
@@ -138,7 +139,11 @@ class Quota:
         await before(stop, self._replay())
         replayed()
         try:
-            await serve_together(reader=self.shell.follow(), leader=self._lead(stop))
+            await serve_together(
+                reader=self.shell.follow(),
+                leader=self._lead(stop),
+                telling=tell(self.bus, subjects.QUOTA_KIND, self.settings.instance, self._sign),
+            )
         except Fenced:
             if not self.stopping:
                 raise
@@ -150,6 +155,9 @@ class Quota:
             await self.kept.restore()
         except Unavailable as error:
             logger.warning("requests of limited tenants wait for the next minute: %s", error)
+
+    def _sign(self) -> tuple[bool, int, int]:
+        return self.candidate.leads, self.candidate.epoch, self.state.seq
 
     async def _lead(self, stop: asyncio.Event) -> None:
         await before(stop, self._take_over())

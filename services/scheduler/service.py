@@ -30,6 +30,7 @@ from libs.common.facts import (
 )
 from libs.common.leadership.candidate import Candidate, hand_over
 from libs.common.leadership.leading import GiveSigns, Leading
+from libs.common.leadership.telling import tell
 from libs.common.messages import DesiredAsk, Heartbeat, Vitals
 from libs.common.messages.senders import Senders, sender
 from libs.common.process.cancellation import before
@@ -210,11 +211,18 @@ class Scheduler:
         await before(stop, self._replay())
         replayed()
         try:
-            await serve_together(reader=self.shell.follow(), leader=self._lead(stop))
+            await serve_together(
+                reader=self.shell.follow(),
+                leader=self._lead(stop),
+                telling=tell(self.bus, subjects.SCHEDULER_KIND, self.settings.instance, self._sign),
+            )
         except Fenced:
             if not self.stopping:
                 raise
             logger.info("another scheduler has taken over")
+
+    def _sign(self) -> tuple[bool, int, int]:
+        return self.candidate.leads, self.acked.epoch, self.acked.seq
 
     async def _lead(self, stop: asyncio.Event) -> None:
         await before(stop, self._take_over())

@@ -242,3 +242,42 @@ def test_a_model_s_queue_and_its_tenants_shares_are_printed(world: World) -> Non
     code, text, _ = world.run("models", "chat")
     assert code == 0, "a gateway of an earlier version gives no queue"
     assert "research" not in text
+
+
+def test_cluster_prints_members_log_and_certificates_and_fails_if_one_needs_an_operator(
+    world: World,
+) -> None:
+    member = {"service": "scheduler", "instance": "a", "state": "leader", "epoch": 9, "lag": 0}
+    log = {
+        "commits": 12,
+        "size_bytes": 3 << 20,
+        "limit_bytes": 4 << 20,
+        "filled_pct": 75.0,
+        "growth_bytes_per_day": 1 << 20,
+        "days_left": 1.0,
+        "warning": "the log is 75 % full: make room soon",
+        "servers": [{"name": "nats-1", "state": "leader", "lag": 0}],
+    }
+    certificate = {
+        "name": "authority",
+        "subject": "CN=muster",
+        "ends_at": "2027-01-02T00:00:00Z",
+        "days_left": 400,
+        "warning": "",
+    }
+    shown = {
+        "members": [{**member, "heard_s_ago": 0.4, "version": "1.0"}],
+        "log": log,
+        "certificates": [certificate],
+    }
+    world.routes["GET /v1/cluster"] = shown
+    code, out, err = world.run("cluster")
+    assert code == 1 and "the log is 75 % full: make room soon" in err
+    lines = [line.split() for line in out.splitlines() if line]
+    assert lines[1] == ["scheduler", "a", "leader", "9", "0", "0s", "ago", "1.0"]
+    assert "12 commits, 3.0 MiB of 4.0 MiB (75.0 %)" in out and "1 days left" in out
+    assert ["nats-1", "leader", "0"] in lines
+    assert ["authority", "400", "2027-01-02", "CN=muster"] in lines
+    world.routes["GET /v1/cluster"] = {**shown, "log": {**log, "warning": ""}}
+    code, out, err = world.run("cluster", "-o", "json")
+    assert (code, err) == (0, "") and json.loads(out)["members"][0]["state"] == "leader"

@@ -24,8 +24,60 @@ class SchedulerShown(Shown):
     dropped: int = 0
 
 
+class MemberShown(Shown):
+    """A process of a service. `state` is leader, follower, active (a service without a leader) or
+    away (not heard for 5 s). `epoch` is the term that it leads or follows. `lag` is the number of
+    commits that it has not read yet; null: not known.
+    """
+
+    service: str = ""
+    instance: str = ""
+    state: str = ""
+    epoch: int = 0
+    seq: int = 0
+    lag: int | None = None
+    heard_s_ago: float = 0.0
+    version: str = ""
+
+
+class ServerShown(Shown):
+    """A server of the log. `state` is leader, follower, behind or away. `lag` is in commits."""
+
+    name: str = ""
+    state: str = ""
+    lag: int = 0
+
+
+class LogShown(Shown):
+    """The size of the log. `limit_bytes` is 0 without a limit. `growth_bytes_per_day` is measured
+    over the last day; null: not known yet. `days_left` is null if the log does not grow.
+    """
+
+    commits: int = 0
+    last: int = 0
+    size_bytes: int = 0
+    limit_bytes: int = 0
+    filled_pct: float = 0.0
+    growth_bytes_per_day: int | None = None
+    days_left: float | None = None
+    warning: str = ""
+    servers: list[ServerShown] = []
+
+
+class CertificateShown(Shown):
+    """A certificate of the cluster and the days that it is still valid."""
+
+    name: str = ""
+    subject: str = ""
+    ends_at: str | None = None
+    days_left: int = 0
+    warning: str = ""
+
+
 class ClusterShown(Shown):
-    """Numbers of jobs, nodes and devices by state; shares are in hundredths of a device."""
+    """Numbers of jobs, nodes and devices by state; shares are in hundredths of a device. `members`,
+    `log` and `certificates` describe the control plane now; a past moment has none of them.
+    """
 
     cluster_id: str = ""
     seq: int = 0
@@ -41,6 +93,9 @@ class ClusterShown(Shown):
     gpus_total: int = 0
     gpu_share_total: int = 0
     gpu_share_held: int = 0
+    members: list[MemberShown] = []
+    log: LogShown | None = None
+    certificates: list[CertificateShown] = []
 
 
 class Principal(Shown):

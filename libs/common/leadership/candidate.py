@@ -53,11 +53,12 @@ class Candidate:
         self.followed = 0
         self.began_at_ns = 0
         self.leads = False
+        self.waits = False
         self.offered = asyncio.Event()
         self._asking: dict[asyncio.Task[None], None] = {}
 
     async def _on_take_over(self, subject: str, data: bytes) -> bytes | None:
-        if self.leads:
+        if not self.waits:
             return None
         self.offered.set()
         return b"1"
@@ -91,18 +92,20 @@ class Candidate:
                 logger.info("another %s began a term first: %s", self.service, error)
                 self._wait_for_other()
                 continue
-            self.leads = True
+            self.leads, self.epoch = True, max(self.epoch, epoch)
             return epoch
 
     async def _turn(self) -> None:
         """Return when no process leads, or the leader hands over."""
         self.watch.begin(self.clock.boot_ns())
+        self.waits = True
         try:
             while not (self.offered.is_set() or self.watch.is_gone(self.clock.boot_ns())):
                 self.pulse.beat()
                 self._ask_beside()
                 await self._wait()
         finally:
+            self.waits = False
             for task in self._asking:
                 task.cancel()
 

@@ -11,6 +11,7 @@ import msgspec
 from libs.common.model import JobSpec
 from services.api_gateway.access.roles import Principal
 from services.api_gateway.intents.secret_intents import SecretShown
+from services.api_gateway.views.control_plane import CertificateShown, LogShown, MemberShown
 from services.api_gateway.views.identity import AccessShown
 from services.api_gateway.views.jobs import JobShown
 
@@ -199,7 +200,9 @@ class SchedulerShown(msgspec.Struct):
 
 
 class ClusterShown(msgspec.Struct):
-    """Numbers of jobs, nodes and devices by state; shares are in hundredths of a device."""
+    """Numbers of jobs, nodes and devices by state; shares are in hundredths of a device. `members`,
+    `log` and `certificates` describe the control plane now; a past moment has none of them.
+    """
 
     cluster_id: str
     seq: int
@@ -215,6 +218,9 @@ class ClusterShown(msgspec.Struct):
     gpus_total: int
     gpu_share_total: int
     gpu_share_held: int
+    members: list[MemberShown] = []
+    log: LogShown | None = None
+    certificates: list[CertificateShown] = []
 
 
 class Invited(msgspec.Struct):

@@ -15,6 +15,7 @@ from libs.common.state.device import Control, GpuError
 from services.api_gateway.access import roles
 from services.api_gateway.access.roles import Principal
 from services.api_gateway.times import rfc3339
+from services.api_gateway.views.control_plane import control_plane_shown
 from services.api_gateway.vitals import Pulse
 
 COUNT_SLICE: Final = 1_000
@@ -341,6 +342,7 @@ async def cluster_shown(
         "gpus_total": len(cluster.gpus),
         "gpu_share_total": len(cluster.gpus) * WHOLE_GPU,
         "gpu_share_held": held,
+        **control_plane_shown(pulse.plane if pulse is not None else None),
     }
 
 
