@@ -62,7 +62,7 @@ async def test_a_model_whose_command_does_not_exist_can_be_mended_on_its_page(pa
     await page.page.get_by_role("button", name="Redeploy model").click()
     await page.page.get_by_text("starting").first.wait_for(timeout=SLOW_MS)
     await act(page, "Undeploy", "muster undeploy qwen")
-    await page.page.get_by_text("Undeployed.", exact=True).wait_for()
+    await page.page.get_by_text("Undeployed at ").wait_for()
     assert await page.page.get_by_label("Message").count() == 0
     await page.shot("model-undeployed")
     await page.page.get_by_role("link", name="Deploy again").click()

@@ -3,6 +3,7 @@
 import { signal } from '@preact/signals';
 import { get, listeners, send } from './api.js';
 import { go, place } from './router.js';
+import { sentence } from '../view/format.js';
 
 /** @typedef {{tenant: string, user: string, role: string, key_id: string}} Who */
 
@@ -46,9 +47,15 @@ export async function signIn(proof) {
     session.value = await (await send('POST', '/v1/session', { body: proof })).json();
     return true;
   } catch (error) {
-    failure.value = error instanceof Error ? error.message : String(error);
+    failure.value = refusal(error, proof);
     return false;
   }
+}
+
+/** @param {any} error @param {{key?: string, link?: string}} proof */
+function refusal(error, proof) {
+  if (error?.status === 401 && proof.key) return 'This key is not accepted. Check it, or ask an administrator for a new one.';
+  return sentence(error instanceof Error ? error.message : String(error));
 }
 
 export async function signOut() {

@@ -80,7 +80,7 @@ export default function FleetPage() {
       <h1>Fleet</h1>
       <span class="sub">${empty ? '' : `${counted(fleet.nodes.length, 'node')} · ${counted(counted_.totals.total, 'GPU')}${sick ? ` · ${sick} not healthy` : ''}`}</span>
       <div class="actions">
-        <form role="search" onSubmit=${find}><input type="search" name="find" aria-label="Find a node, job or user; Enter goes to the next" placeholder="Find" /></form>
+        <form role="search" onSubmit=${find}><input type="search" name="find" aria-label="Find a node, job or user; Enter goes to the next" placeholder="Node, job or user" /></form>
         <${Choice} label="Colour by" value=${mode} choices=${[['tenant', 'Tenant'], ['job', 'Job'], ['model', 'Model'], ['health', 'Health']]} onChange=${(/** @type {string} */ by) => changeQuery({ by, only: undefined })} />
         <span class="choice" role="group" aria-label="Size of the map">
           <button type="button" aria-label="Smaller" disabled=${query.view === 'table'} onClick=${() => setZoom(zoom - 1)}><${Icon} name="minus" /></button>

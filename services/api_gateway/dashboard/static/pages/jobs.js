@@ -3,17 +3,18 @@
 import { changeQuery, href, moment, place } from '../data/router.js';
 import { who } from '../data/session.js';
 import { present } from '../data/shown.js';
-import { useList } from '../data/use_answer.js';
+import { useAnswer, useList } from '../data/use_answer.js';
 import { html } from '../html.js';
 import { CommandLine, Empty, Foot, Trouble } from '../parts/basics.js';
 import { jobColumns } from '../parts/job_columns.js';
 import { Table } from '../parts/table.js';
 import * as lines from '../view/command_lines.js';
-import { counted } from '../view/format.js';
-import { LIVE, matcher, merged, STATES } from '../view/jobs.js';
+import { count, counted, millis } from '../view/format.js';
+import { hasEnded, LIVE, matcher, merged, STATES } from '../view/jobs.js';
 import { operates } from '../view/rights.js';
 
 const PAGE = 100;
+const HOUR_MS = 3_600_000;
 const KEPT_MAX = 20_000;
 
 export default function JobsPage() {
@@ -70,13 +71,22 @@ export default function JobsPage() {
         onEnd=${list.more}
         loading=${list.loading}
         empty=${html`<${Empty} title=${Object.values(only(filter)).some(Boolean) ? 'No job matches' : 'No job is active'}>
+          ${!all && !filter.state && html`<${EndedLately} filter=${filter} />`}
           <a href=${href('/submit')}>Submit a job</a> or run one from the command line:
           <${CommandLine} line="muster run --gpus 1 -- nvidia-smi" />
         <//>`}
       />
     </div></section>
-    <${Foot} line=${lines.jobs({ state: filter.state, user: filter.user, kind: filter.kind })} />
+    <${Foot} line=${lines.jobs({ state: filter.state, user: filter.user, kind: filter.kind, all: all && !filter.state })} />
   </div>`;
+}
+
+/** How many jobs ended in the last hour, for a list of active ones that is empty. @param {{filter: Record<string, any>}} props */
+function EndedLately({ filter }) {
+  const { data } = useAnswer('/v1/jobs', { ...filter, all: true, newest: true, limit: PAGE });
+  const ended = (data?.jobs ?? []).filter((/** @type {any} */ job) => hasEnded(job) && (millis(job.ended_at) ?? 0) > present.value - HOUR_MS).length;
+  if (!ended) return null;
+  return html`<p>${ended === PAGE ? `More than ${count(ended)}` : count(ended)} ended in the last hour: <a href=${href('/jobs', { ...only(filter), all: 1 })}>show</a></p>`;
 }
 
 /** The given parts of a filter. @param {Record<string, any>} filter @param {string[]} without */

@@ -22,6 +22,8 @@ import { request } from '../view/jobs.js';
 import { changes, creates } from '../view/rights.js';
 
 const GONE = ['stopping', 'undeployed'];
+/** Undeployments of all models that are looked through for this one's. */
+const UNDEPLOYED_SEEN = 50;
 const TONES = ['run', 'wait', 'good', 'place', 'bad', 'off'];
 
 /** @param {{name: string}} props */
@@ -46,7 +48,7 @@ export default function ModelPage({ name }) {
     </div>
     <${Trouble} error=${error} retry=${again} />
     ${model.last_crash && !isGone && model.state !== 'ready' && html`<p class="note bad"><span><b>Last crash</b> ${ago(millis(model.last_crash_at), present.value)}: <${Linked} text=${sentence(model.last_crash)} model=${model.name} /></span>${may && html`<a class="button" href=${href('/deploy', { from: model.name, at: undefined })}>Edit and redeploy</a>`}</p>`}
-    ${isGone && html`<p class="note"><span><b>Undeployed.</b> ${model.replicas.length ? 'Its replicas end after their open requests.' : 'No replica of it runs, and requests for it are refused.'}</span>${creates(who()) && html`<a class="button primary" href=${href('/deploy', { from: model.name, at: undefined })}>Deploy again</a>`}</p>`}
+    ${isGone && html`<${Gone} model=${model} />`}
     <div class="columns even">
       <div class="stack">
         <${Panel} title="Replicas" class="flush"><${Replicas} model=${model} /><//>
@@ -77,6 +79,16 @@ export default function ModelPage({ name }) {
   </div>`;
 }
 
+/** Since when the model is gone, and how it comes back. @param {{model: any}} props */
+function Gone({ model }) {
+  const { data } = useAnswer('/v1/events', { kind: 'model.undeployed', last: UNDEPLOYED_SEEN, limit: 2 * UNDEPLOYED_SEEN }, { present: true });
+  const fact = (data?.events ?? []).filter((/** @type {any} */ each) => each.fact.name === model.name && (!moment.value || each.seq <= moment.value)).at(-1);
+  return html`<p class="note">
+    <span><b>${fact ? `Undeployed at ${clock(millis(fact.at), now.value)}.` : 'Undeployed.'}</b> ${model.replicas.length ? 'Its replicas end after their open requests.' : 'No replica of it runs, and requests for it are refused.'}</span>
+    ${creates(who()) && html`<a class="button primary" href=${href('/deploy', { from: model.name, at: undefined })}>Deploy again</a>`}
+  </p>`;
+}
+
 /** When the next replica comes, in words. @param {any} model */
 function coming(model) {
   if (GONE.includes(model.state)) return 'The model is not deployed.';
@@ -101,9 +113,10 @@ function Waiting({ queue }) {
   if (!queue) return null;
   const whole = queue.shares.reduce((/** @type {number} */ sum, /** @type {any} */ each) => sum + each.percent, 0) || 100;
   return html`<${Panel} title="Requests at this gateway">
-    <p><b>${count(queue.waiting_requests)}</b> wait <span class="muted">· ${count(queue.waiting_tokens)} tokens</span></p>
+    <p><b>${count(queue.waiting_requests)}</b> ${queue.waiting_requests === 1 ? 'request waits' : 'requests wait'}${queue.waiting_tokens > 0 && html` <span class="muted">· ${count(queue.waiting_tokens)} tokens</span>`}</p>
     ${queue.shares.length > 0 &&
     html`<${Bar} whole=${whole} label=${queue.shares.map((/** @type {any} */ each) => `${each.tenant} ${each.percent} %`).join(', ')} parts=${queue.shares.map((/** @type {any} */ each, /** @type {number} */ i) => ({ value: each.percent, tone: TONES[i % TONES.length], name: each.tenant }))} />
-      <ul class="shares">${queue.shares.map((/** @type {any} */ each, /** @type {number} */ i) => html`<li key=${`${each.tenant}/${each.priority}`}><i class=${`fill-${TONES[i % TONES.length]}`}></i><span>${each.tenant} <span class="muted">${each.priority}, weight ${each.weight}</span></span><b>${each.percent} %</b><span class="muted">${each.waiting_requests} wait</span></li>`)}</ul>`}
+      <ul class="shares">${queue.shares.map((/** @type {any} */ each, /** @type {number} */ i) => html`<li key=${`${each.tenant}/${each.priority}`}><i class=${`fill-${TONES[i % TONES.length]}`}></i><span>${each.tenant} <span class="muted">· ${each.priority} priority · weight ${each.weight}</span></span><b>${each.percent} %</b><span class="muted">${each.waiting_requests} wait</span></li>`)}</ul>
+      <p class="muted">Shares of the tokens of the last minute. While requests wait, high priority goes first, and a tenant of twice the weight gets twice the tokens.</p>`}
   <//>`;
 }

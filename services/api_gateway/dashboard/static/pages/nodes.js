@@ -11,7 +11,7 @@ import { NodeActions } from '../parts/node_actions.js';
 import { Bar, State } from '../parts/state.js';
 import { Table } from '../parts/table.js';
 import { ago, counted, gpus, millis } from '../view/format.js';
-import { byId, nodeNote } from '../view/nodes.js';
+import { byId, inOrder, nodeNote } from '../view/nodes.js';
 import { operates } from '../view/rights.js';
 
 const PAGE = 200;
@@ -51,7 +51,7 @@ export default function NodesPage() {
     </div>
     <${Trouble} error=${list.error} retry=${list.again} />
     <section class="panel fill" aria-label="Nodes"><div class="content">
-      <${Table} label="Nodes" rows=${list.rows} columns=${columns} keyOf=${(/** @type {any} */ node) => node.id} urlOf=${url} onEnd=${list.more} loading=${list.loading}
+      <${Table} label="Nodes" rows=${inOrder(list.rows)} columns=${columns} keyOf=${(/** @type {any} */ node) => node.id} urlOf=${url} onEnd=${list.more} loading=${list.loading}
         empty=${html`<${Empty} title=${state ? `No node is ${state}` : 'No node has registered yet'}><${CommandLine} line="muster node add node-1" /><//>`} />
     </div></section>
     <${Foot} line="muster nodes" />

@@ -80,6 +80,6 @@ export default function QueuePage() {
         empty=${html`<${Empty} title="Nothing waits">Every job that was admitted has its GPUs.<//>`}
       />
     </div></section>
-    <${Foot} line="muster ps --all --state queued" />
+    <${Foot} line="muster ps --all --state pending,queued" />
   </div>`;
 }

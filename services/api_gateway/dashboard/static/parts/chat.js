@@ -4,9 +4,15 @@ import { useEffect, useRef, useState } from 'preact/hooks';
 import { send } from '../data/api.js';
 import { html } from '../html.js';
 import { gap } from '../view/format.js';
+import { parts } from '../view/chat_text.js';
 import { chunksOf } from '../view/event_stream.js';
 import { Panel } from './basics.js';
 import { Icon } from './icons.js';
+
+/** An answer, with what Markdown marks as bold or code. @param {{text: string}} props */
+function Said({ text }) {
+  return parts(text).map((part) => (part.kind === 'plain' ? part.text : part.kind === 'bold' ? html`<b>${part.text}</b>` : html`<code class=${part.kind}>${part.text}</code>`));
+}
 
 /** @param {{model: any}} props */
 export function Chat({ model }) {
@@ -34,7 +40,7 @@ export function Chat({ model }) {
   return html`<${Panel} title="Chat" class="chat" actions=${talk.length > 0 && html`<button type="button" class="quiet" disabled=${running !== null} onClick=${() => setTalk([])}>Clear</button>`}>
     <div class="talk" ref=${pane} tabindex="0" role="log" aria-label="Conversation" aria-live="polite">
       ${!talk.length && html`<p class="muted">${model.ready ? 'Say something. The answer comes word by word.' : 'No replica is ready. A request waits for one.'}</p>`}
-      ${talk.map((each, place) => html`<div key=${place} class=${`said ${each.role} ${each.failed ? 'failed' : ''}`}><p>${each.content}</p>${each.note && html`<span class="muted">${each.note}</span>`}</div>`)}
+      ${talk.map((each, place) => html`<div key=${place} class=${`said ${each.role} ${each.failed ? 'failed' : ''}`}><p>${each.role === 'assistant' ? html`<${Said} text=${each.content} />` : each.content}</p>${each.note && html`<span class="muted">${each.note}</span>`}</div>`)}
     </div>
     <form onSubmit=${ask}>
       <textarea

@@ -8,6 +8,8 @@ import { count, gap } from '../view/format.js';
 import { Panel } from './basics.js';
 
 const READ_MS = 10_000;
+/** Of fewer requests, percentiles say nothing. */
+const LEAST = 20;
 const NAME = 'muster_model_first_token_seconds';
 
 /** @param {{name: string}} props */
@@ -29,10 +31,10 @@ export function FirstToken({ name }) {
   const rows = found.map((each, i) => ({ le: each.le, n: each.count - (i ? found[i - 1].count : 0) })).filter((each) => each.n > 0);
   const most = Math.max(...rows.map((each) => each.n));
   return html`<${Panel} title="Time to the first token">
-    <dl class="quantiles">${[0.5, 0.9, 0.99].map((part) => html`<div key=${part}><dt>p${part * 100}</dt><dd>${gap(quantile(found, part) * 1000)}</dd></div>`)}<div><dt>requests</dt><dd>${count(total)}</dd></div></dl>
+    <dl class="quantiles">${(total < LEAST ? [] : [0.5, 0.9, 0.99]).map((part) => html`<div key=${part}><dt>p${part * 100}</dt><dd>${gap(quantile(found, part) * 1000)}</dd></div>`)}<div><dt>requests</dt><dd>${count(total)}</dd></div></dl>
     <ul class="histogram" aria-label="Requests by their time to the first token">
       ${rows.map((each) => html`<li key=${each.le}><span class="muted">${Number.isFinite(each.le) ? `≤ ${gap(each.le * 1000)}` : 'longer'}</span><span class="track"><i class="fill-run" style=${{ width: `${(100 * each.n) / most}%` }}></i></span><b>${count(each.n)}</b></li>`)}
     </ul>
-    <p class="muted">Of this gateway, since it started.</p>
+    <p class="muted">Of this gateway, since it started.${total < LEAST ? ` Percentiles come with ${LEAST} requests.` : ''}</p>
   <//>`;
 }

@@ -62,11 +62,21 @@ export function JobDetails({ job }) {
   `;
 }
 
-/** The state of a job that looks like that of a member. @param {any} member */
-function memberState(member) {
+/** The state of a job that looks like that of a member. @param {any} member @param {any} job */
+function memberState(member, job) {
+  if (isStopped(member, job)) return 'cancelled';
   if (member.state === 'started') return 'running';
   if (member.state === 'lost' || member.state === 'refused' || member.exit_code || member.signal) return 'failed';
   return member.state === 'placed' ? 'placed' : 'completed';
+}
+
+/** Whether it ended because a user cancelled the job. @param {any} member @param {any} job */
+const isStopped = (member, job) => job.state === 'cancelled' && !['placed', 'started'].includes(member.state);
+
+/** How a member ended, in words. @param {any} member @param {any} job */
+function why(member, job) {
+  if (isStopped(member, job)) return 'stopped on request';
+  return sentence([member.reason === 'exec_failed' ? '' : member.reason.replaceAll('_', ' '), member.detail].filter(Boolean).join(': '));
 }
 
 /** @param {{job: any}} props */
@@ -74,10 +84,10 @@ function Ranks({ job }) {
   const columns = [
     { name: 'rank', title: 'Rank', width: '60px', cell: (/** @type {any} */ member) => String(member.rank) },
     { name: 'node', title: 'Node', width: '24%', cell: (/** @type {any} */ member) => html`<a class="strong" href=${href(`/nodes/${encodeURIComponent(member.node_id)}`)}>${member.node_id}</a>` },
-    { name: 'state', title: 'State', width: '116px', cell: (/** @type {any} */ member) => html`<${State} state=${memberState(member)} label=${member.state} />` },
+    { name: 'state', title: 'State', width: '116px', cell: (/** @type {any} */ member) => html`<${State} state=${memberState(member, job)} label=${member.state} />` },
     { name: 'gpus', title: 'GPUs', from: 'medium', cell: (/** @type {any} */ member) => html`<span class="mono">${member.gpus.map((/** @type {any} */ gpu) => (gpu.share < 100 ? `${gpu.uuid} (${gpu.share} %)` : gpu.uuid)).join(' ')}</span>` },
     { name: 'exit', title: 'Exit', width: '64px', right: true, cell: (/** @type {any} */ member) => (member.signal ? `sig ${member.signal}` : (member.exit_code ?? '')) },
-    { name: 'why', title: 'Reason', width: '24%', from: 'large', cell: (/** @type {any} */ member) => html`<span title=${member.detail}>${sentence([member.reason === 'exec_failed' ? '' : member.reason.replaceAll('_', ' '), member.detail].filter(Boolean).join(': '))}</span>` },
+    { name: 'why', title: 'Reason', width: '24%', from: 'large', cell: (/** @type {any} */ member) => html`<span title=${member.detail}>${why(member, job)}</span>` },
     { name: 'logs', title: '', width: '64px', right: true, cell: (/** @type {any} */ member) => html`<a href=${href(`/jobs/${job.id}`, { tab: 'logs', rank: member.rank || undefined })} aria-label=${`Logs of rank ${member.rank}`}>Logs</a>` },
   ];
   return html`<div class="ranks"><${Table} label="Ranks" rows=${job.members} columns=${columns} keyOf=${(/** @type {any} */ member) => String(member.rank)} /></div>`;

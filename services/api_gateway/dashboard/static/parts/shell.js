@@ -81,7 +81,7 @@ function Counts() {
   const waiting = (jobs.queued ?? 0) + (jobs.pending ?? 0);
   const used = percent(held, total * 100);
   return html`<div class="counts" role="group" aria-label="The cluster">
-    <a href=${href('/')}><span class="name">GPUs</span><b>${gpus(held)}</b><span class="of">/ ${count(total)}</span><${Bar} whole=${total * 100} parts=${[{ value: held, tone: 'run', name: 'held' }]} label=${`${used} % of the GPUs are held`} /></a>
+    <a href=${href('/')}><span class="name">GPUs</span><b>${gpus(held)}</b><span class="of">of ${count(total)}<span class="words"> in use</span></span><${Bar} whole=${total * 100} parts=${[{ value: held, tone: 'run', name: 'held' }]} label=${`${used} % of the GPUs are held`} /></a>
     <a href=${href('/jobs', { state: 'running' })}><span class="name">Running</span><b>${count(jobs.running ?? 0)}</b></a>
     <a href=${href('/queue')}><span class="name">Waiting</span><b>${count(waiting)}</b></a>
     <a href=${href('/nodes')} class=${unhealthy ? 'warn-text' : ''}><span class="name">Unhealthy</span><b>${count(unhealthy)}</b></a>

@@ -1,6 +1,8 @@
 // @ts-check
 /** Pure: the line of the command `muster` that does what an action of a page does. */
 
+import { LIVE } from './jobs.js';
+
 /** A word as a shell reads it. @param {string} word */
 export function quoted(word) {
   return /^[\w@%+=:,./{}-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`;
@@ -39,12 +41,14 @@ export function logs(job, { stream = 'stdout', rank = 0, attempt = 0, find = '' 
   return line(...words, job) + found;
 }
 
-/** @param {Record<string, string>} filter */
+/** @param {Record<string, any>} filter `all`: also ended jobs */
 export function jobs(filter) {
   const words = ['ps'];
   for (const state of filter.state ? filter.state.split(',') : []) words.push('--state', state);
+  if (filter.all || (!filter.user && !filter.state)) words.push('--all');
+  if (!filter.all && !filter.user && !filter.state) words.push('--state', LIVE.join(','));
   if (filter.user) words.push('--user', filter.user);
-  else words.push('--all');
+  else if (filter.state) words.push('--all');
   if (filter.kind) words.push('--kind', filter.kind);
   return line(...words);
 }

@@ -7,6 +7,11 @@ export const nodeNote = (node) =>
     .filter(Boolean)
     .join(' · ');
 
+const natural = new Intl.Collator('en', { numeric: true });
+
+/** Rows by name, node-2 before node-10. @param {any[]} rows */
+export const inOrder = (rows) => [...rows].sort((a, b) => natural.compare(a.id, b.id));
+
 /** Rows with the changed ones in their places; new ones come last, where the list is complete.
  *  @param {any[]} rows @param {any[]} changed @param {boolean} complete @param {(node: any) => boolean} wanted */
 export function byId(rows, changed, complete, wanted) {
@@ -14,5 +19,5 @@ export function byId(rows, changed, complete, wanted) {
   const known = new Set(rows.map((node) => node.id));
   const kept = rows.map((node) => news.get(node.id) ?? node).filter(wanted);
   const added = complete ? changed.filter((node) => !known.has(node.id) && wanted(node)) : [];
-  return [...kept, ...added];
+  return inOrder([...kept, ...added]);
 }
