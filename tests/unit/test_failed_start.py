@@ -1,5 +1,6 @@
 """Why a process never began (libs/common/life/failed_start.py), and how a model crashed."""
 
+from libs.cli.jobs import why_of
 from libs.common.life import failed_start
 from libs.common.model import JobId, JobSpec, NodeId, TenantId
 from libs.common.model_spec import ModelSpec
@@ -20,6 +21,13 @@ def test_a_command_that_was_not_found_is_named_with_its_node() -> None:
 def test_a_process_that_began_has_no_such_words() -> None:
     assert failed_start.words("exited", "the main process exited with 1", "n1", exit_code=1) == ""
     assert failed_start.words("exec_failed", "", "n1", exit_code=126) == ""
+
+
+def test_lists_and_descriptions_of_jobs_use_the_same_words() -> None:
+    member = {"reason": "exec_failed", "detail": DETAIL, "node_id": "n1", "exit_code": 127}
+    failed = {"state": "failed", "reason": "failed"}
+    assert why_of({**failed, "members": [{"reason": "stopped", "node_id": "n0"}, member]}) == WORDS
+    assert [why_of(failed), why_of({**failed, "reason": "hung"})] == ["", "hung"]
 
 
 def crashed(reason: str, known: bool = True) -> tuple[Cluster, Model]:

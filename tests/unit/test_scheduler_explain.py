@@ -30,6 +30,25 @@ def test_a_job_that_ended_or_runs_says_so() -> None:
         waiting("j"), f.JobClosed(job_id=J, attempt=1, outcome="cancelled", reason="cancelled")
     )
     assert explain(ended, J)["answer"] == "it has ended: cancelled"
+    absent = f.JobFinished(
+        job_id=J,
+        attempt=1,
+        node_id=NodeId("a"),
+        exit_code=127,
+        reason="exec_failed",
+        detail="the command x was not found in PATH=/bin",
+    )
+    failed = given(
+        registered("a"),
+        waiting("j"),
+        placed("j", member("a", 0)),
+        absent,
+        f.JobReleased(job_id=J, attempt=1, node_id=NodeId("a")),
+        f.JobClosed(job_id=J, attempt=1, outcome="failed", reason="failed", exit_code=127),
+    )
+    assert explain(failed, J)["answer"] == (
+        "it has ended: failed, because the command x was not found on a (exit code 127)"
+    )
     assert (
         explain(given(waiting("j")[:1]), J)["answer"]
         == "it is pending and waits for quota to admit or reject it"

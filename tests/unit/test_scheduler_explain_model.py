@@ -72,3 +72,12 @@ def test_the_other_states_say_what_they_are() -> None:
     world.end("chat-1", None, signal=15, reason="stopped")
     assert explain_model(world.state, "chat")["answer"] == "it is not deployed"
     assert explain_model(world.state, "none")["state"] == "unknown"
+
+
+def test_a_crash_loop_of_a_command_that_is_absent_asks_for_another_command() -> None:
+    world = World(registered("a"), deployed(1))
+    for number in (1, 2):
+        world.end(f"chat-{number}", 127, reason="exec_failed", detail="the command x was not found")
+    answer = explain_model(world.state, "chat")
+    assert "the last: the command x was not found on a (exit code 127), chat-2" in answer["answer"]
+    assert answer["remedy"] == "correct the command: muster redeploy chat -- COMMAND"

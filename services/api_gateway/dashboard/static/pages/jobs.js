@@ -72,7 +72,7 @@ export default function JobsPage() {
         loading=${list.loading}
         empty=${html`<${Empty} title=${Object.values(only(filter)).some(Boolean) ? 'No job matches' : 'No job is active'}>
           ${!all && !filter.state && html`<${EndedLately} filter=${filter} />`}
-          <a href=${href('/submit')}>Submit a job</a> or run one from the command line:
+          <span><a href=${href('/submit')}>Submit a job</a> or run one from the command line:</span>
           <${CommandLine} line="muster run --gpus 1 -- nvidia-smi" />
         <//>`}
       />
