@@ -24,7 +24,7 @@ class SchedulerShown(Shown):
     dropped: int = 0
 
 
-class MemberShown(Shown):
+class ServiceProcessShown(Shown):
     """A process of a service. `state` is leader, follower, active (a service without a leader) or
     away (not heard for 5 s). `epoch` is the term that it leads or follows. `lag` is the number of
     commits that it has not read yet; null: not known.
@@ -93,7 +93,7 @@ class ClusterShown(Shown):
     gpus_total: int = 0
     gpu_share_total: int = 0
     gpu_share_held: int = 0
-    members: list[MemberShown] = []
+    members: list[ServiceProcessShown] = []
     log: LogShown | None = None
     certificates: list[CertificateShown] = []
 

@@ -11,7 +11,7 @@ import msgspec
 from libs.common.model import JobSpec
 from services.api_gateway.access.roles import Principal
 from services.api_gateway.intents.secret_intents import SecretShown
-from services.api_gateway.views.control_plane import CertificateShown, LogShown, MemberShown
+from services.api_gateway.views.control_plane import CertificateShown, LogShown, ServiceProcessShown
 from services.api_gateway.views.identity import AccessShown
 from services.api_gateway.views.jobs import JobShown
 
@@ -218,7 +218,7 @@ class ClusterShown(msgspec.Struct):
     gpus_total: int
     gpu_share_total: int
     gpu_share_held: int
-    members: list[MemberShown] = []
+    members: list[ServiceProcessShown] = []
     log: LogShown | None = None
     certificates: list[CertificateShown] = []
 

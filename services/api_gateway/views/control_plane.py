@@ -7,7 +7,7 @@ from services.api_gateway.control_plane.plane import ControlPlane
 from services.api_gateway.times import rfc3339
 
 
-class MemberShown(msgspec.Struct):
+class ServiceProcessShown(msgspec.Struct):
     """A process of a service. `state` is leader, follower, active (a service without a leader) or
     away (not heard for 5 s). `epoch` is the term that it leads or follows. `lag` is the number of
     commits that it has not read yet; null: not known.
@@ -68,10 +68,10 @@ def control_plane_shown(plane: ControlPlane | None) -> dict[str, object]:
     }
 
 
-def members_shown(plane: ControlPlane) -> list[MemberShown]:
+def members_shown(plane: ControlPlane) -> list[ServiceProcessShown]:
     """Show all processes of all services."""
     return [
-        MemberShown(
+        ServiceProcessShown(
             service=each.service,
             instance=each.instance,
             state=_state(plane, each.service, each.sign.leads, plane.members.is_away(each)),
