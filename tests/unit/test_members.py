@@ -1,5 +1,8 @@
 """Processes of services as they report themselves: kept, away, forgotten, and bounded."""
 
+from types import SimpleNamespace
+from typing import cast
+
 from libs.common import subjects
 from libs.common.messages.member_messages import MemberSign, decode, encode
 from libs.common.transport.bus_memory import MemoryBus
@@ -10,6 +13,8 @@ from services.api_gateway.control_plane.members import (
     NS,
     Members,
 )
+from services.api_gateway.control_plane.plane import ControlPlane
+from services.api_gateway.views.control_plane import members_shown
 
 
 class Hand:
@@ -70,3 +75,17 @@ async def test_names_without_end_and_junk_change_nothing() -> None:
     assert len(members.known()) == MEMBERS_MAX
     await heard(members, "quota", "i0", MemberSign(True, 0, 9))
     assert members.heard["members.quota.i0"].sign.leads
+
+
+async def test_a_leader_whose_term_another_has_ended_is_away() -> None:
+    members = watching()
+    await heard(members, "scheduler", "a", MemberSign(True, 7, 10, "1.0"))
+    await heard(members, "scheduler", "b", MemberSign(True, 9, 10, "1.0"))
+    await heard(members, "gateway", "a", MemberSign(False, 0, 10, "1.0"))
+    plane = cast(ControlPlane, SimpleNamespace(members=members, clock=Hand()))
+    shown = {(each.service, each.instance): each.state for each in members_shown(plane)}
+    assert shown == {
+        ("scheduler", "a"): "away",
+        ("scheduler", "b"): "leader",
+        ("gateway", "a"): "active",
+    }

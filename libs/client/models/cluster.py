@@ -26,8 +26,8 @@ class SchedulerShown(Shown):
 
 class ServiceProcessShown(Shown):
     """A process of a service. `state` is leader, follower, active (a service without a leader) or
-    away (not heard for 5 s). `epoch` is the term that it leads or follows. `lag` is the number of
-    commits that it has not read yet; null: not known.
+    away (not heard for 5 s, or another leads a later term). `epoch` is the term that it leads or
+    follows. `lag` is the number of commits that it has not read yet; null: not known.
     """
 
     service: str = ""

@@ -3,14 +3,15 @@
 import msgspec
 
 from services.api_gateway.control_plane import expiry, growth
+from services.api_gateway.control_plane.members import Member
 from services.api_gateway.control_plane.plane import ControlPlane
 from services.api_gateway.times import rfc3339
 
 
 class ServiceProcessShown(msgspec.Struct):
     """A process of a service. `state` is leader, follower, active (a service without a leader) or
-    away (not heard for 5 s). `epoch` is the term that it leads or follows. `lag` is the number of
-    commits that it has not read yet; null: not known.
+    away (not heard for 5 s, or another leads a later term). `epoch` is the term that it leads or
+    follows. `lag` is the number of commits that it has not read yet; null: not known.
     """
 
     service: str
@@ -70,27 +71,32 @@ def control_plane_shown(plane: ControlPlane | None) -> dict[str, object]:
 
 def members_shown(plane: ControlPlane) -> list[ServiceProcessShown]:
     """Show all processes of all services."""
+    known = plane.members.known()
+    terms = {each.service: 0 for each in known}
+    for each in known:
+        terms[each.service] = max(terms[each.service], each.sign.epoch)
     return [
         ServiceProcessShown(
             service=each.service,
             instance=each.instance,
-            state=_state(plane, each.service, each.sign.leads, plane.members.is_away(each)),
+            state=_state(plane, each, terms[each.service]),
             epoch=each.sign.epoch,
             seq=each.sign.seq,
             lag=each.lag,
             heard_s_ago=round((plane.clock.boot_ns() - each.heard_ns) / 1e9, 1),
             version=each.sign.version,
         )
-        for each in plane.members.known()
+        for each in known
     ]
 
 
-def _state(plane: ControlPlane, service: str, leads: bool, away: bool) -> str:
-    if away:
+def _state(plane: ControlPlane, member: Member, latest_term: int) -> str:
+    was_replaced = member.sign.leads and member.sign.epoch < latest_term
+    if plane.members.is_away(member) or was_replaced:
         return "away"
-    if service == "gateway":
+    if member.service == "gateway":
         return "active"
-    return "leader" if leads else "follower"
+    return "leader" if member.sign.leads else "follower"
 
 
 def log_shown(plane: ControlPlane) -> LogShown | None:
