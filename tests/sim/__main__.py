@@ -28,7 +28,7 @@ SEEDS: Final = 200
 def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=SEEDS, help="how many seeds")
+    parser.add_argument("--seeds", type=int, help=f"how many seeds ({SEEDS})")
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--jobs", type=int, default=1, help="so many at once, 1 or 2")
     parser.add_argument("--seed", type=int, help="this one only, told in full")
@@ -40,8 +40,9 @@ def main() -> int:
     if asked.seed is not None:
         return tell(run_one(asked.seed, plans), plans, story=True)
     if asked.nightly:
-        return nightly(asked.jobs, asked.seeds if asked.seeds != SEEDS else NIGHTLY_SEEDS)
-    return run_many(range(asked.first, asked.first + asked.seeds), asked.jobs, plans)
+        return nightly(asked.jobs, asked.seeds or NIGHTLY_SEEDS)
+    seeds = range(asked.first, asked.first + (asked.seeds or SEEDS))
+    return run_many(seeds, asked.jobs, plans)
 
 
 def nightly(jobs: int, count: int) -> int:

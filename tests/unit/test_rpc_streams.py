@@ -79,3 +79,11 @@ def test_only_objects_are_frames(data: bytes, found: object) -> None:
 )
 def test_a_change_is_an_event_of_a_known_kind(served: Served, found: object) -> None:
     assert change_of(served) == found
+
+
+def test_what_waits_for_its_rest_has_a_size() -> None:
+    lines = Lines()
+    assert lines.add(b"one\ntw") == [b"one"] and lines.size == 2
+    events = ServedEvents()
+    assert list(events.add(b"event: job\ndata: {}\nda")) == [] and events.size == 7
+    assert len(list(events.add(b"ta: x\n\n"))) == 1 and events.size == 0
