@@ -77,6 +77,7 @@ STAY: Final[dict[str, str]] = {
     ): """
         archive.ANSWER_S desired.PAGE_TIMEOUT_S gateways.ASK_S http.membership.ADMIT_S
         log.SETTLE_PAUSE_S log_jetstream.APPEND_TIMEOUT_S agents.log_servers.ASK_S
+        agents.log_servers.REPLICAS_S embedded.replicas.ANSWER_S
         connection_nats.ASK_TIMEOUT_S connection_nats.CONNECT_TIMEOUT_S
         log_jetstream.DEDUPE_WINDOW_S
         feed_nats.IDLE_S

@@ -85,7 +85,8 @@ UPLOADS_ASK: Final = "ask.uploads"
 WEIGHTS_ASK: Final = "ask.weights"
 # members.<service>.<instance>: each process -> gateways: whether it leads, and what it has read
 MEMBERS: Final = "members"
-# ask.server.<server>.<verb>: gateway -> the process beside a nats-server: status, restart, replace
+# ask.server.<server>.<verb>: gateway -> the process beside a nats-server: status, restart, replace,
+# replicas
 SERVER_ASK: Final = "ask.server"
 # a server's keeper -> gateways: which nodes of other machines may connect, by which keys
 ADMITTED: Final = "ask.gateway.admitted"

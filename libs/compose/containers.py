@@ -13,6 +13,9 @@ from libs.embedded.permissions import Fleet
 
 AUTHORITY: Final = "authority"
 SERVERS: Final = ("nats-1", "nats-2", "nats-3")
+# Two more, in a compose profile of their own: `muster bus add` then stores the log on all five.
+MORE_SERVERS: Final = ("nats-4", "nats-5")
+ALL_SERVERS: Final = (*SERVERS, *MORE_SERVERS)
 POSTGRES: Final = "postgres"
 CLI: Final = "cli"
 # The last two are in compose profiles of the same names: they use the machine's own devices.
@@ -52,7 +55,8 @@ class Given(msgspec.Struct, frozen=True):
 def given() -> list[Given]:
     """Return all containers that get files."""
     found = [
-        Given(name, _served(name) | {"nkey.seed": _seed(permissions.KEEPER)}) for name in SERVERS
+        Given(name, _served(name) | {"nkey.seed": _seed(permissions.KEEPER)})
+        for name in ALL_SERVERS
     ]
     found.append(Given(POSTGRES, _served(POSTGRES) | {PASSWORD: PASSWORD}, POSTGRES_UID))
     found += [Given(f"scheduler-{which}", _client("scheduler")) for which in "ab"]

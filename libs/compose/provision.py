@@ -36,7 +36,7 @@ def provision(root: Path) -> bool:
         public_keys = _secrets(folder)
         for each in c.given():
             _give(root, folder, each)
-        for name in c.SERVERS:
+        for name in c.ALL_SERVERS:
             server_identity = ServerIdentity(
                 _server(name, (folder / ROUTES).read_text().strip()), public_keys
             )
@@ -74,11 +74,11 @@ def _secrets(folder: Path) -> dict[str, str]:
     identity.vault_key_file(keys)
     name = c.AUTHORITY_FILE.removesuffix(".pem")
     certificates.authority(folder, name)
-    for host in (*c.SERVERS, c.POSTGRES, c.GATEWAY):
+    for host in (*c.ALL_SERVERS, c.POSTGRES, c.GATEWAY):
         # A nats-server that connects to a peer by address expects the name of the first peer in its
         # configuration, so each certificate has the names of all.
         certificates.server(
-            folder, host, name, [*(c.SERVERS if host in c.SERVERS else [host]), TLS_NAME]
+            folder, host, name, [*(c.ALL_SERVERS if host in c.ALL_SERVERS else [host]), TLS_NAME]
         )
     _password(folder / ROUTES)
     password = _password(folder / c.PASSWORD)
@@ -95,14 +95,19 @@ def _password(path: Path) -> str:
 
 
 def _server(name: str, password: str) -> nats_config.Server:
-    """Return one nats-server: the embedded one with other addresses, and TLS on both ports."""
+    """Return one nats-server: the embedded one with other addresses, and TLS on both ports.
+
+    The first three know only each other, because a cluster begins with as many servers as a server
+    knows. The others connect to them.
+    """
+    known = c.SERVERS if name in c.SERVERS else c.ALL_SERVERS
     folder = f"{c.STATE}/{c.IDENTITY}"
     return nats_config.Server(
         name=name,
         port=c.CLIENT_PORT,
         store=f"{c.STATE}/jetstream",
         log_bytes=Settings().stream_bytes,
-        peers=nats_config.Peers(tuple(f"{each}:{c.ROUTE_PORT}" for each in c.SERVERS), password),
+        peers=nats_config.Peers(tuple(f"{each}:{c.ROUTE_PORT}" for each in known), password),
         route_address=f"{name}:{c.ROUTE_PORT}",
         listen="0.0.0.0",  # nosec B104
         certificate=f"{folder}/server.pem",

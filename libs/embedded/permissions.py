@@ -7,8 +7,9 @@ that: the server sends an answer to any subject that the request names, so a pro
 acknowledgement or a stored message written to another writer's facts. Each node therefore has an
 account of its own, in which only its imports exist. No user has `allow_responses`: a process that
 answers may publish to the inboxes of the processes that may ask it, and to no other subject. No
-client may delete or change FACTS, and only the trimmer may purge it. A node may write only the keys
-of its own output. Test on a real server: tests/integration/test_embedded_permissions.py.
+client may delete FACTS, only the trimmer may purge it, and only the process beside a server may
+change it, to give it more replicas. A node may write only the keys of its own output. Test on a
+real server: tests/integration/test_embedded_permissions.py.
 """
 
 from collections.abc import Sequence
@@ -238,9 +239,14 @@ def _audit(fleet: Fleet) -> Allowed:
 
 
 def _keeper(fleet: Fleet) -> Allowed:
-    """Return the lists of the process beside a NATS server. All servers have the same key."""
+    """Return the lists of the process beside a NATS server. All servers have the same key.
+
+    It may change streams, because it changes the number of their replicas. It has no more power by
+    that than by the server's files and the password between servers, which it has anyway.
+    """
     answers = (f"{_prefix(gateway_name(instance))}.>" for instance in fleet.gateways)
-    return Allowed((s.ADMITTED, *answers), (*_inbox(KEEPER), s.ask_server("*", "*")))
+    streams = tuple(f"{API}.STREAM.{verb}" for verb in ("NAMES", "INFO.*", "UPDATE.*"))
+    return Allowed((s.ADMITTED, *streams, *answers), (*_inbox(KEEPER), s.ask_server("*", "*")))
 
 
 def _trimmer() -> Allowed:

@@ -15,6 +15,7 @@ import msgspec
 from libs.common import subjects
 from libs.common.messages.server_messages import (
     REPLACE,
+    REPLICAS,
     RESTART,
     STATUS,
     OrderAnswer,
@@ -23,12 +24,15 @@ from libs.common.messages.server_messages import (
 )
 from libs.common.transport.bus import Bus
 from libs.embedded.permissions import CORE_ACCOUNT
+from libs.embedded.replicas import set_replicas
 from libs.embedded.store_watch import ANSWER_S, ROUTE, Health, health, reasons
 
 # The server's state of every stream of the services' account.
 STREAMS: Final = f"/jsz?acc={CORE_ACCOUNT}&streams=true"
 # After the answer to an order and before the server ends, so that the answer is sent.
 FAREWELL_S: Final = 0.2
+# Requests that are answered at the same time.
+PLACES: Final = 4
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -52,10 +56,18 @@ class ServerDesk:
         self.orders = {RESTART: restart, REPLACE: replace}
 
     async def listen(self, bus: Bus) -> None:
-        await bus.subscribe(subjects.ask_server(self.server, "*"), self._on_ask)
+        """Answer over `bus`, which must be a connection to this server."""
 
-    async def _on_ask(self, subject: str, data: bytes) -> bytes | None:
-        verb = subject.rpartition(".")[2]
+        async def on_ask(subject: str, data: bytes) -> bytes | None:
+            verb = subject.rpartition(".")[2]
+            if verb == REPLICAS and data.isdigit():
+                return _encode(OrderAnswer(await set_replicas(bus, int(data))))
+            return await self._answer(verb)
+
+        own = subjects.ask_server(self.server, "*")
+        await bus.subscribe(own, on_ask, concurrent=True, places=PLACES)
+
+    async def _answer(self, verb: str) -> bytes:
         if verb == STATUS:
             return _encode(await self.status())
         order = self.orders.get(verb)

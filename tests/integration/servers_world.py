@@ -25,7 +25,10 @@ LOG_BYTES: Final = 1 << 28
 
 
 class Group:
-    """The servers nats-1, nats-2 and nats-3. `lives` counts the starts of each process."""
+    """The servers nats-1 to nats-5, of which `running` starts the first three.
+
+    `lives` counts the starts of each process.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -33,13 +36,11 @@ class Group:
         certificates.authority(folder, "authority")
         certificates.server(folder, "server", "authority", ["localhost", TLS_NAME])
         public = {name: identity.public_key(self.keys, name) for name in permissions.names(c.FLEET)}
-        count = len(c.SERVERS)
+        count = len(c.ALL_SERVERS)
         ports = servers.free_ports(3 * count)
-        self.urls = [f"nats://127.0.0.1:{port}" for port in ports[:count]]
-        peers = nats_config.Peers(
-            tuple(f"localhost:{port}" for port in ports[count : 2 * count]), "p" * 32
-        )
-        for index, name in enumerate(c.SERVERS):
+        self.urls = [f"nats://127.0.0.1:{port}" for port in ports[: len(c.SERVERS)]]
+        routes = tuple(f"localhost:{port}" for port in ports[count : 2 * count])
+        for index, name in enumerate(c.ALL_SERVERS):
             own = self.state(name) / c.IDENTITY
             own.mkdir(parents=True)
             server = nats_config.Server(
@@ -47,8 +48,10 @@ class Group:
                 port=ports[index],
                 store=str(self.store(name)),
                 log_bytes=LOG_BYTES,
-                peers=peers,
-                route_address=peers.addresses[index],
+                peers=nats_config.Peers(
+                    routes[: len(c.SERVERS)] if name in c.SERVERS else routes, "p" * 32
+                ),
+                route_address=routes[index],
                 certificate=str(folder / "server.pem"),
                 key=str(folder / "server.key"),
                 authority=str(folder / "authority.pem"),
@@ -58,7 +61,7 @@ class Group:
             (own / "nkey.seed").write_bytes(self._seed(permissions.KEEPER))
             (own / c.AUTHORITY_FILE).write_text((folder / "authority.pem").read_text())
         self.running: dict[str, subprocess.Popen[bytes]] = {}
-        self.lives = dict.fromkeys(c.SERVERS, 0)
+        self.lives = dict.fromkeys(c.ALL_SERVERS, 0)
 
     def state(self, name: str) -> Path:
         return self.folder / name

@@ -24,8 +24,7 @@ from tests.chaos.cluster import Chaos, running
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PATIENCE_S: Final = 60.0
-# A verb that goes on until it is interrupted is interrupted after so long.
-LOOK_S: Final = 4.0
+LOOK_S: Final = 4.0  # a verb that goes on until it is interrupted is interrupted after this
 # A job that runs, one that waits, one that ended well, and the tests' allocation and model.
 RUNS, WAITS, ENDED, HELD, MODEL = "runs", "waits", "ended", "held", "served"
 SLEEP: Final = ("--", "sleep", "600")
@@ -240,6 +239,7 @@ CASES: Final[dict[str, tuple[Case, ...]]] = {
     "topo": (case("topo node-1", "GPU0"),),
     "memory": (case("memory", "NODE"), case("memory no-such", "no-such", 1)),
     "bus": (case("bus", "nats-server"),),
+    "bus add": (case("bus add --timeout never", "--timeout", 2),),
     "bus roll": (case("bus roll --timeout never", "--timeout", 2),),
     "bus replace": (case("bus replace nats-server", "the only server", 1),),
     "fabric test": (

@@ -3,6 +3,7 @@ the server stores again by itself when its disk has room.
 """
 
 import asyncio
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,26 +19,47 @@ from libs.common.transport.log_jetstream import JetStreamLog, create_stream
 from libs.compose import containers as c
 from tests.integration.servers_world import LOG_BYTES, Group, running
 
-FULL = c.SERVERS[1]
+# The server whose disk fills up, and the second one where two do.
+FULL, SECOND, LAST = c.SERVERS[1], c.SERVERS[2], c.SERVERS[0]
 DISK = "size=160m"
 COMMIT = b"x" * 60_000
 APPENDED_S = 40.0
 HEALED_S = 90.0
+# Commits are tried for this long while two disks are full.
+UNSTORED_S = 20.0
 LOOK_S = 0.5
 
 
 @pytest.fixture
 def group(tmp_path: Path) -> Iterator[Group]:
     found = Group(tmp_path)
-    store = found.store(FULL)
-    store.mkdir(parents=True)
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", DISK, "tmpfs", store], check=False)
-    if mounted.returncode:
-        pytest.skip("a small disk needs the right to mount one")
+    stores = [found.store(FULL), found.store(SECOND)]
     try:
+        for store in stores:
+            store.mkdir(parents=True)
+            line = ["mount", "-t", "tmpfs", "-o", DISK, "tmpfs", store]
+            if subprocess.run(line, check=False).returncode:
+                pytest.skip("a small disk needs the right to mount one")
         yield found
     finally:
-        subprocess.run(["umount", "-l", store], check=True)
+        for store in filter(os.path.ismount, stores):
+            subprocess.run(["umount", "-l", store], check=True)
+
+
+def filled(store: Path) -> Path:
+    """Fill the disk of a store, and return the file to remove."""
+    filler = store / "filler"
+    with filler.open("wb") as file, pytest.raises(OSError, match="No space"):
+        while True:
+            file.write(bytes(1 << 20))
+            file.flush()
+    return filler
+
+
+async def stopped_storing(group: Group, server: str) -> None:
+    async with asyncio.timeout(HEALED_S):
+        while "stores nothing after a failed write" not in group.said(server):
+            await asyncio.sleep(LOOK_S)
 
 
 async def stored(log: JetStreamLog, data: bytes) -> int:
@@ -82,21 +104,39 @@ async def test_server_with_a_full_disk_is_restarted_when_it_has_room_and_loses_n
         log = JetStreamLog(client)
         await until_current(client, everyone)
         kept = [await stored(log, b"first")]
-        free = group.store(FULL) / "filler"
-        with free.open("wb") as file, pytest.raises(OSError, match="No space"):
-            while True:
-                file.write(bytes(1 << 20))
-                file.flush()
+        free = filled(group.store(FULL))
         for number in range(40):
             kept.append(await stored(log, b"%d " % number + COMMIT))
-        async with asyncio.timeout(HEALED_S):
-            while "stores nothing after a failed write" not in group.said(FULL):
-                await asyncio.sleep(LOOK_S)
+        await stopped_storing(group, FULL)
         assert group.lives[FULL] == 1
 
         free.unlink()
         await until_current(client, everyone)
         assert group.lives[FULL] == 2
-        assert group.lives[c.SERVERS[0]] == group.lives[c.SERVERS[2]] == 1
+        assert group.lives[LAST] == group.lives[SECOND] == 1
+        assert [(await log.get(seq)) is not None for seq in kept] == [True] * len(kept)
+        await client.close()
+
+
+async def test_writes_go_on_by_themselves_after_two_disks_were_full(group: Group) -> None:
+    everyone = set(c.SERVERS)
+    async with running(group):
+        client = await group.connect("scheduler")
+        await create_stream(client, len(everyone), LOG_BYTES)
+        log = JetStreamLog(client)
+        await until_current(client, everyone)
+        kept = [await stored(log, b"first")]
+        fillers = [filled(group.store(server)) for server in (FULL, SECOND)]
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(UNSTORED_S):
+                for number in range(1_000):
+                    kept.append(await stored(log, b"%d " % number + COMMIT))
+        for server in (FULL, SECOND):
+            await stopped_storing(group, server)
+
+        for filler in fillers:
+            filler.unlink()
+        kept.append(await stored(log, b"last"))
+        await until_current(client, everyone)
         assert [(await log.get(seq)) is not None for seq in kept] == [True] * len(kept)
         await client.close()

@@ -102,9 +102,9 @@ def test_certificates_of_nats_servers_have_all_their_names(
 
     found = {
         name: names(root / name / c.IDENTITY / "server.pem")
-        for name in (*c.SERVERS, c.POSTGRES, "gateway-a")
+        for name in (*c.ALL_SERVERS, c.POSTGRES, "gateway-a")
     }
-    assert all(found[name] == {*c.SERVERS, TLS_NAME} for name in c.SERVERS)
+    assert all(found[name] == {*c.ALL_SERVERS, TLS_NAME} for name in c.ALL_SERVERS)
     assert (found[c.POSTGRES], found["gateway-a"]) == (
         {c.POSTGRES, TLS_NAME},
         {c.GATEWAY, TLS_NAME},
@@ -129,7 +129,7 @@ def test_container_holds_its_own_seed_only(root: Path) -> None:
         "scheduler-b": ["scheduler"],
         "quota": ["quota"],
         "audit": ["audit", "audit-heads", "trimmer"],
-        **{f"nats-{number}": ["keeper"] for number in (1, 2, 3)},
+        **{f"nats-{number}": ["keeper"] for number in (1, 2, 3, 4, 5)},
         **{f"gateway-{which}": [f"gateway-{which}"] for which in "ab"},
         **{
             node_id: [f"node-{node_id}"]

@@ -3,7 +3,13 @@
 import msgspec
 
 from libs.common.messages.server_messages import Replica, ServerStatus
-from services.api_gateway.views.log_servers import bus_shown, faults, names, refusal
+from services.api_gateway.views.log_servers import (
+    bus_shown,
+    faults,
+    growth_refusal,
+    names,
+    refusal,
+)
 
 NAMES = ("nats-1", "nats-2", "nats-3")
 
@@ -79,3 +85,10 @@ def test_replica_that_is_behind_is_no_fault_and_shows_by_how_much() -> None:
     shown = bus_shown(told).servers
     assert [each.streams[0].behind for each in shown] == [0, 0, 3]
     assert [each.streams[0].leads for each in shown] == [True, False, False]
+
+
+def test_streams_get_more_replicas_only_on_as_many_healthy_servers() -> None:
+    assert growth_refusal(healthy(*NAMES), 3) == ""
+    assert "there are 3 servers (nats-1, nats-2, nats-3)" in growth_refusal(healthy(*NAMES), 5)
+    assert "0 servers (none)" in growth_refusal([], 3)
+    assert "nats-3 does not answer" in growth_refusal(healthy("nats-1", "nats-2"), 3)

@@ -53,7 +53,7 @@ def test_node_writes_keys_of_its_own_output_only(fleet: Fleet) -> None:
         f"$KV.OUTPUT.{output_key(node_id='2', job_id='job-a', attempt=1, rank=0, stream='stdout')}",
     ) == ["node-2"]
     assert speakers(fleet, f"$KV.OUTPUT.{earlier_output_key('2', 1, 0, 'stdout')}") == []
-    assert speakers(fleet, "$JS.API.STREAM.UPDATE.KV_OUTPUT") == ["scheduler"]
+    assert speakers(fleet, "$JS.API.STREAM.UPDATE.KV_OUTPUT") == ["scheduler", "keeper"]
 
 
 @pytest.mark.parametrize("fleet", [TOGETHER, ISOLATED])
@@ -75,10 +75,11 @@ def test_only_the_scheduler_orders_and_only_a_node_sends_its_heartbeat(fleet: Fl
     "verb",
     ["STREAM.PURGE", "STREAM.DELETE", "STREAM.UPDATE", "STREAM.MSG.DELETE", "STREAM.RESTORE"],
 )
-def test_only_the_trimmer_may_purge_the_log(fleet: Fleet, verb: str) -> None:
-    assert speakers(fleet, f"$JS.API.{verb}.FACTS") == (
-        ["trimmer"] if verb == "STREAM.PURGE" else []
-    )
+def test_only_the_trimmer_may_purge_the_log_and_only_the_keeper_change_its_replicas(
+    fleet: Fleet, verb: str
+) -> None:
+    may = {"STREAM.PURGE": ["trimmer"], "STREAM.UPDATE": ["keeper"]}
+    assert speakers(fleet, f"$JS.API.{verb}.FACTS") == may.get(verb, [])
 
 
 @pytest.mark.parametrize("fleet", [TOGETHER, ISOLATED])
@@ -102,8 +103,9 @@ def test_only_audit_creates_and_writes_its_streams(fleet: Fleet) -> None:
         assert speakers(fleet, f"$JS.API.STREAM.CREATE.{stream}") == ["audit"]
         assert [
             speakers(fleet, f"$JS.API.STREAM.{verb}.{stream}")
-            for verb in ("PURGE", "DELETE", "UPDATE", "MSG.DELETE")
-        ] == [[]] * 4
+            for verb in ("PURGE", "DELETE", "MSG.DELETE")
+        ] == [[]] * 3
+        assert speakers(fleet, f"$JS.API.STREAM.UPDATE.{stream}") == ["keeper"]
         assert speakers(fleet, f"$JS.API.CONSUMER.CREATE.{stream}") == ["operator"]
     assert speakers(fleet, s.AUDIT_EVENTS) == speakers(fleet, s.AUDIT_HEADS) == ["audit"]
 

@@ -25,6 +25,8 @@ SERVERS: Final = (
     Column("REASON", flexible=True),
 )
 STREAM: Final = "FACTS"
+# The number of replicas after `muster bus add`.
+GROWN: Final = 5
 POLL_S: Final = 1.0
 # Looks in a row without a fault before the next server is stopped.
 STEADY_LOOKS: Final = 2
@@ -93,6 +95,24 @@ def replace(server: str, timeout: str) -> None:
     click.echo(f"{server} holds the whole log again")
 
 
+@command.command()
+@_timeout
+def add(timeout: str) -> None:
+    """Store the log on five servers, after two servers were added to three.
+
+    Start the two servers first. The command waits until all five are healthy, gives every stream
+    five replicas, and waits until the new servers hold the whole log. The cluster then continues
+    without any two servers.
+
+    
+    docker compose --profile five up -d
+    muster bus add
+    """
+    rollout = Rollout(read_profile(), _seconds(timeout))
+    rollout.grow(GROWN)
+    click.echo(f"every stream has {GROWN} replicas")
+
+
 class Rollout:
     """Restarts of servers. Each step waits for at most `within_s`."""
 
@@ -125,6 +145,18 @@ class Rollout:
             f"after {server} was told to {verb}",
         )
         click.echo(f"{server}: healthy")
+
+    def grow(self, count: int) -> None:
+        """Give every stream `count` replicas, and wait until all are filled."""
+        self._wait(
+            lambda shown: not shown["faults"] and len(shown["servers"]) >= count,
+            f"and at least {count}",
+        )
+        ask(self.profile, "POST", f"/v1/bus/replicas/{count}")
+        self._wait(
+            lambda shown: not shown["faults"] and len(_holders(shown)) >= count,
+            f"with {count} replicas",
+        )
 
     def _wait(self, is_fine: Callable[[Json], bool], when: str) -> None:
         """Wait until STEADY_LOOKS looks in a row are fine. Raises Unavailable."""
@@ -180,6 +212,13 @@ def _row(each: Json) -> list[str]:
 
 def _leads(each: Json) -> bool:
     return any(stream["leads"] and stream["stream"] == STREAM for stream in each["streams"])
+
+
+def _holders(shown: Json) -> list[Json]:
+    """Return the servers that store every stream that some server stores."""
+    stored = [{stream["stream"] for stream in each["streams"]} for each in shown["servers"]]
+    everything = set().union(*stored)
+    return [each for each, own in zip(shown["servers"], stored, strict=True) if own == everything]
 
 
 def _life(shown: Json, server: str) -> str:

@@ -8,6 +8,8 @@ import msgspec
 STATUS = "status"
 RESTART = "restart"
 REPLACE = "replace"
+# Its data is the number of servers that shall store each stream, as text.
+REPLICAS = "replicas"
 
 
 class Replica(msgspec.Struct, frozen=True):

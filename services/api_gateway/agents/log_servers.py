@@ -11,14 +11,24 @@ from typing import Final
 import msgspec
 
 from libs.common import subjects
-from libs.common.errors import Unavailable
-from libs.common.messages.server_messages import REPLACE, STATUS, OrderAnswer, ServerStatus
+from libs.common.errors import Refused, Unavailable
+from libs.common.messages.server_messages import (
+    REPLACE,
+    REPLICAS,
+    STATUS,
+    OrderAnswer,
+    ServerStatus,
+)
 from libs.common.transport.bus import Bus
 from services.api_gateway.problems import Problem
-from services.api_gateway.views.log_servers import ServerOrdered, refusal
+from services.api_gateway.views.log_servers import ServerOrdered, growth_refusal, refusal
 
 # A server is asked within this time; its own monitoring port may take two answers of 2 s.
 ASK_S: Final = 5.0
+# Time for a server to change all streams.
+REPLICAS_S: Final = 60.0
+# Numbers of replicas: odd, so that one more server also bears one more failure in two.
+COUNTS: Final = ("3", "5")
 
 _status = msgspec.msgpack.Decoder(ServerStatus)
 _answer = msgspec.msgpack.Decoder(OrderAnswer)
@@ -46,13 +56,30 @@ async def order(bus: Bus, servers: Iterable[str], server: str, verb: str) -> Ser
     told = await ask_all(bus, known)
     if why := refusal(told, server, verb == REPLACE):
         raise Problem(409, f"server {server} was not told to {verb}: {why}")
+    await _ordered(bus, server, verb, b"", ASK_S)
+    life = next(status.life for status in told if status.server == server)
+    return ServerOrdered(server, verb, life)
+
+
+async def set_replicas(bus: Bus, servers: Iterable[str], count: str) -> ServerOrdered:
+    """Have every stream stored on `count` servers. Raises Refused, Problem 409 or 503."""
+    if count not in COUNTS:
+        raise Refused(f"replicas: {count[:64]!r} is not possible: use {' or '.join(COUNTS)}")
+    told = await ask_all(bus, servers)
+    if why := growth_refusal(told, int(count)):
+        raise Problem(409, f"the streams do not get {count} replicas: {why}")
+    await _ordered(bus, told[0].server, REPLICAS, count.encode(), REPLICAS_S)
+    return ServerOrdered(told[0].server, REPLICAS, told[0].life)
+
+
+async def _ordered(bus: Bus, server: str, verb: str, data: bytes, within_s: float) -> None:
     try:
-        answer = _answer.decode(await bus.request(subjects.ask_server(server, verb), b"", ASK_S))
+        answer = _answer.decode(
+            await bus.request(subjects.ask_server(server, verb), data, within_s)
+        )
     except (Unavailable, msgspec.DecodeError) as error:
         raise Problem(
             503, f"server {server} did not answer the order to {verb} ({error}): try again"
         ) from error
     if answer.refused:
         raise Problem(409, answer.refused)
-    life = next(status.life for status in told if status.server == server)
-    return ServerOrdered(server, verb, life)

@@ -188,6 +188,7 @@ ANSWERS: Final[dict[tuple[str, str], Answer]] = {
     ("GET", "/v1/bus"): Answer(kind=BusShown),
     ("POST", "/v1/bus/{server}/restart"): Answer((202,), ServerOrdered),
     ("POST", "/v1/bus/{server}/replace"): Answer((202,), ServerOrdered),
+    ("POST", "/v1/bus/replicas/{count}"): Answer((202,), ServerOrdered),
     ("GET", "/v1/fabric"): Answer(kind=FabricShown),
     ("POST", "/v1/fabric/tests"): Answer((202,), TestShown),
     ("GET", "/v1/fabric/tests/{test}"): Answer(kind=TestShown),

@@ -4,7 +4,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from libs.common.messages.server_messages import REPLACE, RESTART
-from services.api_gateway.agents.log_servers import ask_all, order
+from services.api_gateway.agents.log_servers import ask_all, order, set_replicas
 from services.api_gateway.http.queries import Query, answer, documented, gateway_without_query
 from services.api_gateway.views.log_servers import bus_shown
 
@@ -31,6 +31,13 @@ async def replace_server(request: Request, server: str) -> Response:
     Refused with 409 unless all others are healthy.
     """
     return await _order(request, server, REPLACE)
+
+
+@router.post("/v1/bus/replicas/{count}", status_code=202, openapi_extra=documented(Query))
+async def set_bus_replicas(request: Request, count: str) -> Response:
+    """Store every stream on 3 or 5 servers. Refused with 409 unless so many are healthy."""
+    gateway = gateway_without_query(request)
+    return answer(await set_replicas(gateway.bus, gateway.admission.heard, count), 202)
 
 
 async def _order(request: Request, server: str, verb: str) -> Response:

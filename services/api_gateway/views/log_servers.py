@@ -107,6 +107,15 @@ def refusal(told: Sequence[ServerStatus], server: str, replace: bool) -> str:
     return f"the other servers must be healthy first: {'; '.join(found)}" if found else ""
 
 
+def growth_refusal(told: Sequence[ServerStatus], count: int) -> str:
+    """Return why the streams may not have `count` replicas now; empty if they may."""
+    if found := faults(told):
+        return f"all servers must be healthy first: {'; '.join(found)}"
+    if len(told) < count:
+        return f"there are {len(told)} servers ({', '.join(names(told)) or 'none'}): add more first"
+    return ""
+
+
 def _differences(told: Sequence[ServerStatus]) -> list[str]:
     """Return the streams of which two servers have other commits up to the same sequence."""
     found: dict[tuple[str, int, int], tuple[str, Replica]] = {}
