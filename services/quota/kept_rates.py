@@ -7,6 +7,7 @@ process has just given its last slices. Test: tests/integration/test_rate_limits
 """
 
 import asyncio
+import logging
 from typing import Final
 
 import msgspec
@@ -15,9 +16,12 @@ from libs.common.errors import Fenced, Unavailable
 from libs.common.transport.pages import Overtaken, PageStore
 from services.quota.rates import PAGES, Account, Page, Rates, page_of
 
+# Between tries to read the store.
+AGAIN_S: Final = 60.0
 # Writes of one page in a row that another process may come before.
 TRIES: Final = 3
 
+logger = logging.getLogger(__name__)
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decoder: Final = msgspec.msgpack.Decoder(Page)
 
@@ -31,19 +35,38 @@ class KeptRates:
         self.epoch = epoch
         self.revisions = [0] * PAGES
         self.locks = [asyncio.Lock() for _ in range(PAGES)]
+        self.restored = False
 
-    async def restore(self) -> None:
+    async def keep_trying(self) -> None:
+        """Restore again and again until it succeeds, then wait until cancelled."""
+        while not self.restored:
+            await asyncio.sleep(AGAIN_S)
+            await self.try_to_restore()
+        await asyncio.Event().wait()
+
+    async def try_to_restore(self) -> None:
+        """Restore. If the store cannot be read, give nothing in this minute, and later without it.
+
+        Servers of an earlier version do not let quota read the store.
+        """
+        try:
+            await self._restore()
+        except Unavailable as error:
+            logger.warning("a restart of quota will cost a minute: %s", error)
+
+    async def _restore(self) -> None:
         """Read what earlier processes gave. Raises Unavailable, Fenced."""
         found = await asyncio.gather(*(self.store.get(number) for number in range(PAGES)))
         self.revisions = [revision for _, revision in found]
         self.rates.restore(page for data, _ in found if (page := self._read(data)) is not None)
+        self.restored = True
 
     async def cover(self, account: Account) -> None:
         """Return when a stored mark covers what the account got. Raises Unavailable, Fenced."""
         number = page_of(account)
         async with self.locks[number]:
             for _ in range(TRIES):
-                if self.rates.is_covered(account):
+                if not self.restored or self.rates.is_covered(account):
                     return
                 await self._store(number)
         raise Unavailable("other processes keep writing the rates: ask again")

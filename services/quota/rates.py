@@ -74,7 +74,9 @@ class Rates:
         self.marks: dict[Account, Given] = {}
 
     def restore(self, pages: Iterable[Page]) -> None:
-        """Count what an earlier process gave, by all of its pages, and begin to give."""
+        """Count what an earlier process gave, by all of its pages, and begin to give if this one
+        has not.
+        """
         self.closed = 0
         for page in pages:
             self.merge(page)

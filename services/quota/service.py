@@ -149,13 +149,6 @@ class Quota:
                 raise
             logger.info("another quota has taken over")
 
-    async def _restore_rates(self) -> None:
-        """Read what an earlier process gave. If that fails, give nothing in this minute."""
-        try:
-            await self.kept.restore()
-        except Unavailable as error:
-            logger.warning("requests of limited tenants wait for the next minute: %s", error)
-
     def _sign(self) -> tuple[bool, int, int]:
         return self.candidate.leads, self.candidate.epoch, self.state.seq
 
@@ -165,6 +158,7 @@ class Quota:
             deciding=self.shell.serve(),
             leadership=self.signs(self.leading),
             answers=self._answer_until(stop),
+            rates=self.kept.keep_trying(),
         )
 
     async def _take_over(self) -> None:
@@ -178,7 +172,7 @@ class Quota:
 
     async def _answer_until(self, stop: asyncio.Event) -> None:
         await self.bus.subscribe(subjects.ask_quota("position"), self._on_position)
-        await self._restore_rates()
+        await self.kept.try_to_restore()
         await self.bus.subscribe(subjects.ask_quota("reserve"), self._on_reserve, concurrent=True)
         await self.bus.subscribe(subjects.ask_quota("return"), self._on_return)
         await stop.wait()

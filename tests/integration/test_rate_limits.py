@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from msgspec.msgpack import encode
 
+from libs.common.errors import Unavailable
 from libs.common.leadership.leading import give_signs
 from libs.common.process.clock import SystemClock
 from libs.common.settings.settings import Settings
@@ -231,3 +232,25 @@ async def test_requests_of_a_tenant_without_limits_do_not_ask_quota(tmp_path: Pa
         await limits.quota.kill()
         assert await storm(limits, 50) == {200: 50}
         await limits.quota.start()
+
+
+class Unreadable(MemoryPages):
+    """A store that does not answer, as with servers that do not let quota read it."""
+
+    async def get(self, number: int) -> tuple[bytes, int]:
+        raise Unavailable(f"page {number} does not answer")
+
+
+async def test_a_quota_that_cannot_read_its_store_gives_from_the_next_minute_on(
+    tmp_path: Path,
+) -> None:
+    async with limits_world(tmp_path) as limits:
+        await limits.quota.kill()
+        limits.quota.pages = Unreadable()
+        await limits.quota.start()
+        await limits.limit(requests_per_minute=40)
+        assert set(await storm(limits, 10)) == {503}
+        limits.clock.minute += 1
+        async with asyncio.timeout(20):
+            while not (await storm(limits, 10))[200]:
+                await asyncio.sleep(0.1)
