@@ -90,8 +90,8 @@ chaos: $(STAMP) ## kill every process in turn under real jobs and models (JOBS=5
 e2e: $(STAMP) ## the black-box suite against docker compose, or against processes where no engine answers
 	@$(BIN)/python -m tests.e2e
 
-netns: $(STAMP) ## a second host in a network namespace joins, runs a gang, is removed (needs root)
-	@$(BIN)/python -m pytest -rs tests/netns/test_second_host.py
+netns: $(STAMP) ## a second host in a network namespace joins; a nats-server is cut off (needs root)
+	@$(BIN)/python -m pytest -rs tests/netns/test_second_host.py tests/netns/test_cut_off_server.py
 
 fabric: $(STAMP) ## plant slow nodes and links among 16 network namespaces and find them (MUSTER_FABRIC_SEEDS=20; needs root)
 	@MUSTER_FABRIC_SEEDS=$(or $(MUSTER_FABRIC_SEEDS),20) $(BIN)/python -m pytest -rs -s tests/netns/test_fabric.py

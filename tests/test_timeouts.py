@@ -118,7 +118,7 @@ STAY: Final[dict[str, str]] = {
         fabric_rules.PREFLIGHT_NS fabric_rules.PREFLIGHT_FRESH_NS""",
     "a pause before something is tried or looked at again; no caller waits for its end": """
         prober.DIAL_AGAIN_S prober.ACCEPT_AGAIN_S cli.verbs.fabric.POLL_S
-        cli.verbs.bus.POLL_S server_desk.FAREWELL_S
+        cli.verbs.bus.POLL_S server_answers.FAREWELL_S
         cli.verbs.cp.LOOK_FIRST_S cli.verbs.cp.LOOK_MAX_S
         api_gateway.channels.channel.AWAY_S api_gateway.channels.channel.RETRY_S connection.LINGER_S
         tls.EVERY_S

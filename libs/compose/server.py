@@ -24,7 +24,7 @@ from libs.embedded.disk_watch import LOW_BYTES
 from libs.embedded.keeper import Keeper
 from libs.embedded.living import die_with_parent, life, ticket
 from libs.embedded.nats_config import Server
-from libs.embedded.server_desk import ServerDesk, read_status
+from libs.embedded.server_answers import ServerAnswers, read_status
 from libs.embedded.store_watch import StoreWatch
 
 TOLD: Final = "server.json"
@@ -71,7 +71,7 @@ async def _run(state: Path) -> int:
         configure=configure,
         send=process.send_signal,
         say=print,
-        desk=_desk(identity.server, process.pid, restart, replacement),
+        answers=_answers(identity.server, process.pid, restart, replacement),
     )
     keeping = asyncio.create_task(_keep(kept, state, identity.server.port))
     watching = asyncio.create_task(_watch_store(identity.server, restart))
@@ -132,10 +132,13 @@ def _monitor(server: Server) -> str:
     return f"http://{nats_config.LOOPBACK}:{server.monitor_port}"
 
 
-def _desk(
+def _answers(
     server: Server, pid: int, restart: Callable[[], object], replacement: asyncio.Event
-) -> ServerDesk:
-    """Return the desk of this server. Its orders end the server, and Docker restarts both."""
+) -> ServerAnswers:
+    """Return what answers gateways about this server.
+
+    An order ends the server; Docker then restarts the container.
+    """
     url, name = _monitor(server), life(ticket(pid))
 
     async def status() -> ServerStatus:
@@ -145,7 +148,7 @@ def _desk(
         replacement.set()
         restart()
 
-    return ServerDesk(server.name, status, restart, replace)
+    return ServerAnswers(server.name, status, restart, replace)
 
 
 def _put_aside(store: Path) -> None:

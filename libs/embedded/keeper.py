@@ -23,7 +23,7 @@ from libs.common.transport.bus import Bus
 from libs.common.transport.bus_nats import NatsBus
 from libs.embedded import permissions
 from libs.embedded.identity import write_private
-from libs.embedded.server_desk import ServerDesk
+from libs.embedded.server_answers import ServerAnswers
 
 ASK_EVERY_S: Final = 0.5
 ANSWER_S: Final = 2.0
@@ -37,7 +37,7 @@ class Keeper:
 
     `configure` writes the server's file with these nodes and returns the nodes that it leaves out,
     with the reason. `send` sends a signal to the server. `say` prints a line for the operator.
-    `desk` answers gateways about the server over the same connection.
+    `answers` tells gateways about the server over the same connection.
     """
 
     def __init__(
@@ -47,9 +47,9 @@ class Keeper:
         configure: Callable[[Admitted], dict[str, str]],
         send: Callable[[signal.Signals], object],
         say: Callable[[str], object],
-        desk: ServerDesk | None = None,
+        answers: ServerAnswers | None = None,
     ) -> None:
-        self.desk = desk
+        self.answers = answers
         self.server = server
         self.state = state
         self.configure = configure
@@ -70,8 +70,8 @@ class Keeper:
             except Unavailable:
                 heed()
         try:
-            if self.desk is not None:
-                await self.desk.listen(NatsBus(client))
+            if self.answers is not None:
+                await self.answers.listen(NatsBus(client))
             while True:
                 if not await self.ask(NatsBus(client)):
                     await asyncio.sleep(ASK_EVERY_S)

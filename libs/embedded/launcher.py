@@ -34,7 +34,7 @@ from libs.embedded.disk_watch import DiskWatch
 from libs.embedded.keeper import Keeper
 from libs.embedded.living import life
 from libs.embedded.processes import Child, Say, Spec, last_line, rotate
-from libs.embedded.server_desk import ServerDesk
+from libs.embedded.server_answers import ServerAnswers
 from libs.embedded.shape import Shape
 from libs.embedded.store_watch import Health
 
@@ -199,14 +199,16 @@ class Launcher:
         """Run the keeper: the server accepts the nodes of other machines that the log admits."""
         configure = partial(plan.configure, self.state, self.shape)
         child = self.children[plan.SERVER]
-        desk = ServerDesk(plan.SERVER, self._server_status, partial(child.signal, signal.SIGTERM))
+        answers = ServerAnswers(
+            plan.SERVER, self._server_status, partial(child.signal, signal.SIGTERM)
+        )
         keeper = Keeper(
             server=plan.SERVER,
             state=self.state,
             configure=configure,
             send=child.signal,
             say=self.say,
-            desk=desk,
+            answers=answers,
         )
         await keeper.run(self.shape.nats, self._seed(permissions.KEEPER), self._ca_file())
 

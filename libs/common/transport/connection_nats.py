@@ -17,7 +17,7 @@ from nats.errors import Error as NatsError
 from libs.common.errors import Refused, Unavailable
 from libs.common.process.cancellation import within
 from libs.common.settings.settings import Settings
-from libs.common.transport.reconnecting import PAUSE_S, HastyTransport, ServerChoice
+from libs.common.transport.reconnecting import PAUSE_S, BoundedCloseTransport, ServerChoice
 
 ASK_TIMEOUT_S: Final = 2.0
 CONNECT_TIMEOUT_S: Final = 10.0
@@ -62,7 +62,7 @@ async def connect(
     if seed is not None:
         options |= {"nkeys_seed_str": seed.decode(), "inbox_prefix": f"_INBOX_{name}".encode()}
     client, choice = Client(), ServerChoice()
-    client._transport = cast(Transport, HastyTransport())
+    client._transport = cast(Transport, BoundedCloseTransport())
     opening = client.connect(
         servers=list(servers),
         name=name,

@@ -50,7 +50,7 @@ class ServerChoice:
         return self.tried.index(netloc) if netloc in self.tried else -1
 
 
-class HastyTransport:
+class BoundedCloseTransport:
     """A TCP transport of nats-py that waits at most CLOSE_S for the other end when it closes."""
 
     def __init__(self) -> None:

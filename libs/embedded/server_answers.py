@@ -37,8 +37,8 @@ PLACES: Final = 4
 _encode = msgspec.msgpack.Encoder().encode
 
 
-class ServerDesk:
-    """The desk of the server named `server`.
+class ServerAnswers:
+    """The answers of the process beside the server named `server`.
 
     `status` describes it now. `restart` and `replace` end it; its parent process then starts it
     again, after `replace` with an empty store. Without `replace` that order is refused.
