@@ -14,7 +14,10 @@ from tests.sim.slot import SimLeadership
 
 if TYPE_CHECKING:
     from tests.sim.slot import Slot
+    from tests.sim.world import World
 
+# The names of the quotas. The planned faults of `quota` hit the one that leads.
+QUOTAS: Final = ("quota", "quota-b")
 # A page of a node's desired state holds two or three simulated jobs.
 PAGE_BYTES: Final = 1_000
 
@@ -50,3 +53,22 @@ async def run_quota(slot: Slot) -> None:
         pages=slot.world.rates,
     )
     await slot.service.run(slot.stop)
+
+
+def quotas(world: World) -> list[tuple[str, Quota]]:
+    """Return the quota of the current term, if it is alive."""
+    found = [(name, world.slots[name]) for name in QUOTAS]
+    return [
+        (name, slot.service)
+        for name, slot in found
+        if slot.process.alive
+        and slot.service is not None
+        and slot.service.writer.epoch == world.quota_epoch > 0
+    ]
+
+
+def struck(world: World, target: str) -> Slot:
+    """Return the process that a fault of `target` hits."""
+    if target == QUOTAS[0]:
+        target = next((name for name, _ in quotas(world)), target)
+    return world.slots[target]

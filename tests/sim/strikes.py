@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from libs.common.devices.error_catalogue import Seen
 from services.node_agent.core.observations import DeviceErrorSeen
-from tests.sim import deep, faults, hangs
+from tests.sim import deep, faults, hangs, leading
 from tests.sim.bus import CONTROL
 from tests.sim.faults import Blow
 from tests.sim.liar import Liar
@@ -19,17 +19,19 @@ if TYPE_CHECKING:
 # lease and its margin.
 HEARD_OF_STOP_S: Final = 1.2
 OUTLIVED_S: Final = 16.0
+# One in so many planned stops is the leader's alone.
+ALONE: Final = 3
 
 
 def strike(world: World, blow: Blow) -> None:
     """Carry out one planned fault."""
     match blow.kind:
         case faults.KILL | faults.AGENT_DEAD | faults.REINSTALLED | faults.LATE:
-            world.slots[blow.target].strike(blow.length_s)
+            leading.struck(world, blow.target).strike(blow.length_s)
             if blow.kind == faults.REINSTALLED:
                 world.machines[world.slots[blow.target].host].reinstall()
         case faults.PAUSE:
-            world.slots[blow.target].process.pause(blow.length_s)
+            leading.struck(world, blow.target).process.pause(blow.length_s)
         case faults.STALL:
             world.stall(blow.length_s)
         case faults.CUT:
@@ -73,11 +75,15 @@ def strike(world: World, blow: Blow) -> None:
 
 
 def _planned_stop(world: World, blow: Blow) -> None:
-    """Stop the leader as planned; kill the named agent, if any, once it has its long lease.
+    """Stop all schedulers as planned; kill the named agent, if any, once it has its long lease.
 
-    Its jobs then outlive the next term's patience.
+    Its jobs then outlive the next term's patience. In some of the stops the leader stops alone,
+    hands over, and leaves no long lease.
     """
-    for name, _ in world.leading():
+    leaders = [name for name, _ in world.leading()]
+    everyone = [name for name in world.slots if name.startswith("scheduler-")]
+    alone = int(blow.at_s * 1_000) % ALONE == 0
+    for name in everyone if leaders and not alone else leaders:
         world.slots[name].stop.set()
         world.slots[name].held_until = world.loop.now + blow.length_s
     if blow.target:

@@ -89,6 +89,7 @@ class World:
         self.stream = SimStream(self._stored, self.meter.busy_s)
         self.stalled_until = 0.0
         self.leading_epoch = 0
+        self.quota_epoch = 0
         self.network = Network(self.weather)
         self.truth = Truth()
         self.archive = Archive()
@@ -129,7 +130,7 @@ class World:
             for name in ("scheduler-a", "scheduler-b")
         ]
         slots += [
-            Slot(self, "quota", CONTROL, leading.run_quota),
+            *(Slot(self, name, CONTROL, leading.run_quota) for name in leading.QUOTAS),
             Slot(self, "gateway", CONTROL, self._gateway),
         ]
         slots += [Slot(self, "audit", CONTROL, self._audit)]
@@ -214,13 +215,10 @@ class World:
 
     def ahead(self) -> list[tuple[str, SchedulerState | QuotaState]]:
         """Return the states that work ahead of the log."""
-        quota = self.slots["quota"]
-        states = [(name, scheduler.state) for name, scheduler in self.leading()]
-        return (
-            [*states, ("quota", quota.service.state)]
-            if quota.process.alive and quota.service
-            else states
-        )
+        return [
+            *((name, scheduler.state) for name, scheduler in self.leading()),
+            *((name, quota.state) for name, quota in leading.quotas(self)),
+        ]
 
     # -- what is watched
 
@@ -243,6 +241,8 @@ class World:
             for checker in self.checkers:
                 checker.before(cluster, fact, stamp, commit)
             change = self.meter.apply(cluster, fact, stamp)
+            if isinstance(fact, f.QuotaTermBegan):
+                self.quota_epoch = entry.seq
             if isinstance(fact, f.JobPlaced):
                 self.placements.setdefault((fact.job_id, fact.attempt), fact)
             for checker in self.checkers:
@@ -306,10 +306,7 @@ class World:
         return (
             read
             and not self.controls_left()
-            and all(
-                service.writer.idle
-                for _, service in (*self.leading(), ("quota", self.slots["quota"].service))
-            )
+            and all(service.writer.idle for _, service in (*self.leading(), *leading.quotas(self)))
         )
 
     def controls_left(self) -> list[str]:
