@@ -15,7 +15,7 @@ HELP: Final = {
     ),
     "nkey_seed_file": "File with the nkey seed of this process (mode 0600).",
     "state": "Directory for the files of this process.",
-    "instance": "Id of this gateway. Two running gateways must not share one.",
+    "instance": "Id of this process. Two running gateways must not share one.",
     "cluster_id": "Name of the cluster. It is recorded when the cluster starts for the first time.",
     "stream_replicas": (
         "Replicas of the log: 1 for `muster up`, 3 for a cluster with three NATS servers."
