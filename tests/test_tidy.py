@@ -35,6 +35,7 @@ IMPURE_MODULES: Final = (
 NATS_STEMS: Final = (
     "bus_nats",
     "connection_nats",
+    "copies_nats",
     "feed_nats",
     "kv_nats",
     "leader_nats",

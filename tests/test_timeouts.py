@@ -236,6 +236,9 @@ STAY: Final[dict[str, str]] = {
         verify.CATCH_UP_POLL_S verify.CATCH_UP_S waiting_note.AGAIN_S
         waiting_note.NOTICE_S
         cli.controls.POLL_EVERY_S cli.controls.WAIT_S""",
+    "a backup or a restore at a terminal, which the user can end and repeat": """
+        copies_nats.ASK_TIMEOUT_S s3.REQUEST_S s3.FIRST_PAUSE_S backing_up.LEFT_S building.STOP_S
+        backup.commands.CONNECT_S""",
     "muster up's own children on this machine; how long it waits for services is MUSTER_UP_*": """
         commands.BACKGROUND_S commands.DOWN_S commands.LEFT_BEHIND_GRACE_S commands.POLL_S
         compose.server.FAREWELL_S keeper.ANSWER_S

@@ -99,6 +99,8 @@ VERBS: Final[dict[str, Verb]] = {
     "up": Verb(HERE, "Start a cluster on this machine."),
     "down": Verb(HERE, "Stop the cluster that muster up started."),
     "clean": Verb(HERE, "Remove the state of a stopped cluster."),
+    "backup": Verb(HERE, "Back up the cluster of this machine, encrypted."),
+    "restore": Verb(HERE, "Restore a backup to a new state directory."),
     "doctor": Verb(HERE, "Check that this machine can be a node or hold the log."),
     "simulate": Verb(HERE, "Replay a trace of jobs through the scheduler in virtual time."),
     "join": Verb(HERE, "Make this machine a node of a remote cluster."),

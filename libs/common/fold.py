@@ -36,7 +36,7 @@ from libs.common.folds import (
 )
 from libs.common.model import NodeId, attempt_key
 from libs.common.state import plugins
-from libs.common.state.cluster import Cluster, WriterMark, tenant_of
+from libs.common.state.cluster import LIVES_MAX, Cluster, WriterMark, epoch_at, tenant_of
 from libs.common.state.plugins import Plugins
 
 
@@ -142,12 +142,15 @@ def _entitled(cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp) -> bool:
     if stamp.writer == subjects.NODE_KIND:
         return getattr(fact, "node_id", "") == stamp.writer_id
     if stamp.writer == subjects.SCHEDULER_KIND:
-        return isinstance(fact, f.TermBegan) or cluster.epoch in (stamp.epoch, stamp.seq)
+        return isinstance(fact, f.TermBegan) or cluster.epoch in (
+            stamp.epoch,
+            epoch_at(cluster, stamp.seq),
+        )
     return True
 
 
 def _term_began(cluster: Cluster, fact: f.TermBegan, stamp: Stamp) -> Change:
-    cluster.epoch = stamp.seq
+    cluster.epoch = epoch_at(cluster, stamp.seq)
     cluster.leader = fact.instance
     cluster.plugins = Plugins(fact.orders, fact.scores, cluster.plugins.disabled)
     return Change()
@@ -177,6 +180,22 @@ def _cluster_configured(cluster: Cluster, fact: f.ClusterConfigured, stamp: Stam
 
 def _lease_extended(cluster: Cluster, fact: f.LeaseExtended, stamp: Stamp) -> Change:
     cluster.extension_ms = max(cluster.extension_ms, fact.duration_ms) if fact.duration_ms else 0
+    return Change()
+
+
+def _cluster_restored(cluster: Cluster, fact: f.ClusterRestored, stamp: Stamp) -> Change:
+    """Begin the next life: older terms may record nothing more, and nothing is placed for now."""
+    if not cluster.life < fact.life <= LIVES_MAX:
+        return IGNORED
+    cluster.life, cluster.restored_seq, cluster.settling = fact.life, stamp.seq, True
+    cluster.epoch = epoch_at(cluster, 0)
+    return Change()
+
+
+def _restore_settled(cluster: Cluster, fact: f.RestoreSettled, stamp: Stamp) -> Change:
+    if fact.life != cluster.life or not cluster.settling:
+        return IGNORED
+    cluster.settling = False
     return Change()
 
 
@@ -271,6 +290,8 @@ _FOLDS: Final = {
     f.PluginDisabled: _plugin_disabled,
     f.ClusterConfigured: _cluster_configured,
     f.LeaseExtended: _lease_extended,
+    f.ClusterRestored: _cluster_restored,
+    f.RestoreSettled: _restore_settled,
     f.JobQueued: job_fold.queued,
     f.ElementBegun: array_fold.begun,
     f.JobPlaced: job_fold.placed,

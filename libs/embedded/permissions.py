@@ -15,9 +15,10 @@ real server: tests/integration/test_embedded_permissions.py.
 from collections.abc import Sequence
 from typing import Final
 
-import msgspec
-
 from libs.common import subjects as s
+from libs.embedded.allowed import Allowed as Allowed
+from libs.embedded.allowed import Crossing as Crossing
+from libs.embedded.allowed import Fleet as Fleet
 
 CORE_ACCOUNT: Final = "CORE"
 OPERATOR: Final = "operator"
@@ -29,6 +30,8 @@ AUDIT: Final = "audit"
 AUDIT_VERIFY: Final = "audit-verify"
 # A second connection of audit's process, which may only trim the log.
 TRIMMER: Final = "trimmer"
+# `muster backup`: it reads the log, the buckets and the archive, and writes nothing.
+BACKUP: Final = "backup"
 API: Final = "$JS.API"
 # The server replaces the inbox of a request that crosses accounts by such a subject.
 CROSSED_INBOX: Final = "_R_.>"
@@ -42,43 +45,6 @@ UPLOAD_STREAM: Final = f"OBJ_{s.UPLOAD_BUCKET}"
 AUDIT_STREAMS: Final = (s.AUDIT_STREAM, s.HEADS_STREAM)
 BUCKET_STREAMS: Final = (OUTPUT_STREAM, SECRET_STREAM, LEADER_STREAM)
 STREAMS: Final = (s.STREAM, *BUCKET_STREAMS, SNAPSHOT_STREAM)
-
-
-class Fleet(msgspec.Struct, frozen=True):
-    """The processes that a server knows.
-
-    `joined` are nodes of other machines, which keep their seeds themselves. `isolated`: each node
-    has an account of its own, and reads the last message of its subject by direct get. Otherwise it
-    may read FACTS by sequence, for a log that asks the leader with MSG.GET.
-    """
-
-    nodes: tuple[str, ...] = ()
-    joined: tuple[str, ...] = ()
-    gateways: tuple[str, ...] = ("a",)
-    isolated: bool = True
-
-    @property
-    def all_nodes(self) -> tuple[str, ...]:
-        return (*self.nodes, *self.joined)
-
-
-class Allowed(msgspec.Struct, frozen=True):
-    """The subjects that one process may use. The server refuses all others."""
-
-    publish: tuple[str, ...]
-    subscribe: tuple[str, ...]
-
-
-class Crossing(msgspec.Struct, frozen=True):
-    """The subjects between a node's account and CORE.
-
-    `asks`: requests of the node to CORE. `told`: messages from CORE to the node. `answers`:
-    requests of CORE to the node.
-    """
-
-    asks: tuple[str, ...]
-    told: tuple[str, ...]
-    answers: tuple[str, ...]
 
 
 def gateway_name(instance: str) -> str:
@@ -98,6 +64,7 @@ def names(fleet: Fleet) -> tuple[str, ...]:
         TRIMMER,
         OPERATOR,
         KEEPER,
+        BACKUP,
         *map(gateway_name, fleet.gateways),
         *map(node_name, fleet.nodes),
     )
@@ -114,6 +81,7 @@ def core(fleet: Fleet) -> dict[str, Allowed]:
             (*_read_facts(), *_read_audit(), *_ask()), (*_inbox(OPERATOR), _members())
         ),
         KEEPER: _keeper(fleet),
+        BACKUP: _backup(),
     }
     found |= {gateway_name(instance): _gateway(instance, fleet) for instance in fleet.gateways}
     if not fleet.isolated:
@@ -218,7 +186,7 @@ def _quota(fleet: Fleet) -> Allowed:
 
 def _audit(fleet: Fleet) -> Allowed:
     """Return audit's lists. It publishes only what it archived: as answers, and in its streams."""
-    askers = (AUDIT, s.SCHEDULER_KIND, *_askers(fleet))
+    askers = (AUDIT, s.SCHEDULER_KIND, BACKUP, *_askers(fleet))
     own = tuple(
         f"{API}.STREAM.{verb}.{stream}"
         for stream in AUDIT_STREAMS
@@ -263,6 +231,18 @@ def _trimmer() -> Allowed:
         *asks,
     )
     return Allowed(_without_repeats(publish), _inbox(TRIMMER))
+
+
+def _backup() -> Allowed:
+    """Return the lists of a backup: it reads whole streams from their leaders.
+
+    The secrets that it reads are sealed.
+    """
+    streams = (OUTPUT_STREAM, SECRET_STREAM, SESSION_STREAM, UPLOAD_STREAM, s.HEADS_STREAM)
+    reads = tuple(
+        f"{API}.STREAM.{verb}.{stream}" for stream in streams for verb in ("INFO", "MSG.GET")
+    )
+    return Allowed((*_read_facts(), *reads, s.ask_audit("commits")), _inbox(BACKUP))
 
 
 def _gateway(instance: str, fleet: Fleet) -> Allowed:

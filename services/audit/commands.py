@@ -1,4 +1,4 @@
-"""The commands over an archive: verify, export, migrate.
+"""The commands over an archive: verify, export, migrate, and those of `backup/commands.py`.
 
 Each is a process on the archive's own machine; `muster audit` starts it.
 
@@ -23,6 +23,7 @@ from libs.common.settings.settings import Settings
 from libs.common.transport import connection_nats, log_jetstream, signed_snapshots, snapshot_store
 from libs.common.transport.log import Entry
 from libs.common.transport.objects_nats import NatsObjects
+from services.audit.backup import commands as backup_commands
 from services.audit.chain import heads
 from services.audit.chain.verify import render, until_now, verify
 from services.audit.export.events import BEGINNING, Position, parse_position, source_of
@@ -70,6 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     migrator.add_argument("--to", default="head")
     migrator.add_argument("--yes", action="store_true")
     migrator.set_defaults(run=_migrate)
+    backup_commands.add_to(verbs)
     return parser
 
 

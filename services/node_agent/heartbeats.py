@@ -14,11 +14,11 @@ import msgspec
 from libs.common import subjects
 from libs.common.errors import Refused, Unavailable
 from libs.common.facts import UNDECODABLE
-from libs.common.messages import REMOVED, Heartbeat, Lease
+from libs.common.messages import REMOVED, RESTORED, Heartbeat, Lease
 from libs.common.model import NodeId
 from libs.common.process.clock import Clock
 from libs.common.transport.bus import Bus
-from libs.common.transport.writer import Writer
+from libs.common.transport.writer import Writer, was_stored
 from services.node_agent.core import observations as o
 from services.node_agent.core import state as s
 from services.node_agent.peers.peers import Peers
@@ -68,6 +68,7 @@ class Heartbeats:
         self.eager_beats = EAGER_BEATS
         self.granted = (0, 0)
         self.log_incarnation = 0
+        self.life: int | None = None
         self.closed = False
 
     def registered_as(self, registration: asyncio.Future[int]) -> None:
@@ -90,7 +91,7 @@ class Heartbeats:
         """Send one heartbeat and report its lease.
 
         Raises Refused if the node was removed from the cluster, Unavailable if another registration
-        stands.
+        stands, or the cluster was restored from a backup.
         """
         incarnation = self.state().incarnation
         try:
@@ -109,6 +110,7 @@ class Heartbeats:
                 f"node {self.node_id} was removed from the cluster: to use this machine "
                 "again, add it under another name"
             )
+        self._check_life(lease)
         self.log_incarnation = max(self.log_incarnation, lease.incarnation)
         check_stands(lease, self.registration)
         if lease.distrusted:
@@ -120,6 +122,22 @@ class Heartbeats:
             self.granted = (sent_ns, self.clock.boot_ns() - sent_ns)
         if self.peers is not None and self.peers.hears(lease, sent_ns):
             self.spawn(self.peers.fetch(self.bus))
+
+    def _check_life(self, lease: Lease) -> None:
+        """Raise Unavailable if the cluster was restored since this agent began.
+
+        What the agent knows of epochs and sequences is of another history then. The next agent
+        finds the jobs on disk and registers them, and stops those that the log does not know.
+        """
+        before = lease.life if self.life is None else self.life
+        self.life = lease.life
+        stands = self.registration.done() and was_stored(self.registration)
+        unread = not stands or lease.seq < self.registration.result()
+        if before < lease.life or (lease.verdict == RESTORED and not unread):
+            raise Unavailable(
+                f"the cluster was restored from a backup (life {lease.life}): the agent of "
+                f"{self.node_id} starts again and registers its jobs"
+            )
 
     def _heartbeat(self, sent_ns: int) -> Heartbeat:
         state, peers = self.state(), self.peers

@@ -25,7 +25,7 @@ from libs.common.process.service import DECIDER, READER, Shell
 from libs.common.process.serving_tasks import serve_together
 from libs.common.settings.settings import Settings
 from libs.common.state.accounts import limits_of
-from libs.common.state.cluster import Cluster
+from libs.common.state.cluster import Cluster, epoch_at
 from libs.common.transport import snapshot_store
 from libs.common.transport.bus import Bus
 from libs.common.transport.log import Entry, Log
@@ -98,8 +98,10 @@ class Quota:
 
     def folded(self, entry: Entry, commit: Commit) -> None:
         """Note the term of another quota."""
-        if any(isinstance(fact, QuotaTermBegan) for fact in commit.facts):
-            self.candidate.read(entry.seq, commit.at_ns, self.shell.live)
+        if entry.subject == subjects.QUOTA and any(
+            isinstance(fact, QuotaTermBegan) for fact in commit.facts
+        ):
+            self.candidate.read(self._epoch_of(entry.seq), commit.at_ns, self.shell.live)
 
     def acknowledged(self, seq: int, facts: Sequence[AnyFact]) -> None:
         """Do nothing: quota only commits facts."""
@@ -125,9 +127,14 @@ class Quota:
     async def _on_return(self, subject: str, data: bytes) -> None:
         self.rates.take_back(rate_messages.decode_return(data), self.clock.wall_ns())
 
+    def _epoch_of(self, seq: int) -> int:
+        return epoch_at(self.state.cluster, seq)
+
     async def _replay(self) -> None:
         self.state = self.shell.state = State(await snapshot_store.begin(self.log, self.store))
         await self.shell.replay()
+        # No answer from before a restore counts.
+        self.candidate.epoch = max(self.candidate.epoch, self._epoch_of(0))
 
     async def run(self, stop: asyncio.Event, replayed: Callable[[], None] = lambda: None) -> None:
         """Restore from the snapshot and the log, follow the log until it is this process's turn,
@@ -164,7 +171,9 @@ class Quota:
     async def _take_over(self) -> None:
         """Begin a term when no other quota leads."""
         began = QuotaTermBegan(instance=self.settings.instance)
-        await self.candidate.lead(lambda: self.shell.begin(lambda: [began], self.candidate.confirm))
+        await self.candidate.lead(
+            lambda: self.shell.begin(lambda: [began], self.candidate.confirm, self._epoch_of)
+        )
         self.leading.begin(self.writer.epoch, renewed=self.writer.acked_boot_ns)
         self.rates = Rates(self.clock.wall_ns())
         self.kept = KeptRates(self.pages, self.rates, self.writer.epoch)

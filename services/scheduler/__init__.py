@@ -3,8 +3,9 @@
 Owns: the order of the queue, every placement, the end of every attempt, the loss and return of
   nodes
 Reads: all facts
-Writes: TermBegan, PluginDisabled, ClusterConfigured, LeaseExtended, JobQueued, ElementBegun,
-  JobPlaced, JobStopOrdered, JobPreempted, DevicesReserved, JobRequeued, JobClosed,
+Writes: TermBegan, PluginDisabled, ClusterConfigured, LeaseExtended, ClusterRestored,
+  RestoreSettled, JobQueued, ElementBegun, JobPlaced, JobStopOrdered, JobPreempted,
+  DevicesReserved, JobRequeued, JobClosed,
   AllocationWarned, ModelAutoscaled, ReplicasScaled, KeptPlaced, KeptGranted, KeptEvicted, NodeLost,
   NodeReturned, NodeRemoved,
   FabricTestBegun, FabricRoundOrdered, FabricRoundClosed, FabricTestEnded, PreflightEnded,

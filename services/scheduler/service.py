@@ -26,7 +26,6 @@ from libs.common.facts import (
     LeaseExtended,
     NodeReturned,
     ReplicasScaled,
-    TermBegan,
 )
 from libs.common.leadership.candidate import Candidate, hand_over
 from libs.common.leadership.leading import GiveSigns, Leading
@@ -39,7 +38,7 @@ from libs.common.process.pulse import Pulse
 from libs.common.process.service import DECIDER, READER, Shell
 from libs.common.process.serving_tasks import serve_together
 from libs.common.settings.settings import Settings
-from libs.common.state.cluster import Cluster
+from libs.common.state.cluster import Cluster, epoch_at
 from libs.common.state.inventory import Stocks
 from libs.common.transport import snapshot, snapshot_store
 from libs.common.transport.bus import Bus
@@ -54,6 +53,7 @@ from services.scheduler.leases.leases import Leases
 from services.scheduler.leases.opening import opening_facts
 from services.scheduler.leases.renewals import Renewals
 from services.scheduler.leases.roster import PresentRoster
+from services.scheduler.leases.settling import is_settled
 from services.scheduler.models.demand import Demand
 from services.scheduler.models.drains import Drains
 from services.scheduler.orders.desired_pages import DesiredPages
@@ -167,6 +167,7 @@ class Scheduler:
                 faults=tuple(self.plugins.faults),
                 drained=self.drains.drained(self.acked, self.state.restless.draining, now, now_ns),
                 wanted=self.demand.wanted(self.acked, now),
+                settled=is_settled(self.acked) and self.leases.are_over(self.acked, now),
             )
             if self.state.cluster.epoch == self.state.epoch and self.leases.extension_is_over(
                 self.state.cluster, now
@@ -183,14 +184,16 @@ class Scheduler:
 
     def folded(self, entry: Entry, commit: Commit) -> None:
         """Fold a commit of any writer into `acked`."""
+        before = self.acked.epoch
         changes = fold.apply_entry(self.acked, entry.seq, entry.subject, commit)
+        if self.acked.epoch != before:
+            # A term or, by a restore, a life began.
+            self.candidate.read(self.acked.epoch, commit.at_ns, self.shell.live)
         self.stocks.follow(self.acked, changes)
         self.roster.note(commit.facts)
         for fact in commit.facts:
             if isinstance(fact, ReplicasScaled):
                 self.drains.retire(fact.retire, entry.seq)
-            if isinstance(fact, TermBegan):
-                self.candidate.read(entry.seq, commit.at_ns, self.shell.live)
             if isinstance(fact, NodeReturned):
                 self.leases.returned(self.acked, fact.node_id, self.clock.boot_ns())
         if self.claimed:
@@ -253,14 +256,13 @@ class Scheduler:
             lambda: self.shell.begin(
                 lambda: opening_facts(self.settings, self.plugins, self.acked),
                 self.candidate.confirm,
+                lambda seq: epoch_at(self.acked, seq),
             )
         )
         self._begin_term(self.writer.epoch)
 
     def _begin_term(self, epoch: int) -> None:
-        """Count everything that this process waits for from now on. `epoch` is the sequence of its
-        first commit.
-        """
+        """Count everything that this process waits for from now on."""
         now = self.clock.boot_ns()
         self.state.begin(epoch, now)
         self.leading.begin(epoch, renewed=self.writer.acked_boot_ns)

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import aiohttp
 
-from libs.cli.verbs import audit
+from libs.cli import archive_process
 from libs.common.errors import Corrupt
 from libs.embedded import runfile, servers
 from libs.embedded.living import Ticket, die_with_parent, is_living
@@ -106,7 +106,7 @@ class Chaos:
     async def archived(self) -> None:
         """Wait until the archive holds all that the gateway has seen. Raises TimeoutError."""
         target, deadline = (await self.get("/v1/cluster"))["seq"], time.monotonic() + ARCHIVED_S
-        while archive_head(self.state / audit.ARCHIVE / "audit.db") < target:
+        while archive_head(self.state / archive_process.ARCHIVE / "audit.db") < target:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"the archive was not at {target} within {ARCHIVED_S:.0f} s")
             await asyncio.sleep(AGAIN_S)
@@ -115,9 +115,9 @@ class Chaos:
         """Run `services.audit verify` on this archive and log; return exit code and output."""
         shape = json.loads((self.state / "cluster.json").read_text())
         told = {
-            "MUSTER_STATE": str(self.state / audit.ARCHIVE),
+            "MUSTER_STATE": str(self.state / archive_process.ARCHIVE),
             "MUSTER_NATS": f"nats://127.0.0.1:{shape['nats_port']}",
-            "MUSTER_NKEY_SEED_FILE": str(self.state / audit.SEED),
+            "MUSTER_NKEY_SEED_FILE": str(self.state / archive_process.SEED),
         }
         line = [sys.executable, "-m", "services.audit", "verify"]
         done = subprocess.run(

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from libs.cli.verbs import audit
+from libs.cli import archive_process
 from libs.embedded import runfile, servers
 from libs.embedded.living import Ticket, die_with_parent, is_living
 from tests.e2e.stack import PATIENCE_S, Done, until
@@ -94,10 +94,10 @@ class ProcessStack:
         (self.folder / "head").write_text(head)
         nats_port = json.loads((self.state / "cluster.json").read_text())["nats_port"]
         told = {
-            "MUSTER_STATE": str(self.state / audit.ARCHIVE),
+            "MUSTER_STATE": str(self.state / archive_process.ARCHIVE),
             "MUSTER_NATS": f"tls://{HERE}:{nats_port}",
             "MUSTER_NATS_CA_FILE": str(self.state / "keys" / "ca.pem"),
-            "MUSTER_NKEY_SEED_FILE": str(self.state / audit.SEED),
+            "MUSTER_NKEY_SEED_FILE": str(self.state / archive_process.SEED),
         }
         line = [
             sys.executable,

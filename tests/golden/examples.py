@@ -172,6 +172,8 @@ EXAMPLES: Final[tuple[AnyFact, ...]] = (
         cluster_id="home", timing=Timing(heartbeat_ms=1, lease_ms=2, margin_ms=3, term_ms=4)
     ),
     f.LeaseExtended(duration_ms=600_000),
+    f.ClusterRestored(life=2, backup="0123456789abcdef"),
+    f.RestoreSettled(life=2),
     f.JobQueued(job_id=JOB),
     f.ElementBegun(
         job_id=JobId("job-1_7"), array=JOB, number=7, tenant=TENANT, priority=70, time_limit_s=3_600

@@ -208,6 +208,7 @@ def by_scheduler(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
     )
     yield f.ClusterConfigured(cluster_id="test", timing=Timing(lease_ms=chance.randrange(5)))
     yield f.LeaseExtended(duration_ms=chance.randrange(1_000))
+    yield f.RestoreSettled(life=cluster.life)
     yield from facts_of_kept.by_scheduler(cluster, chance)
     yield from facts_of_locks.by_scheduler(cluster)
     for job in cluster.jobs.values():

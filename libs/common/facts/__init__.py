@@ -90,6 +90,7 @@ from libs.common.facts.model_facts import ModelLimitsSet as ModelLimitsSet
 from libs.common.facts.model_facts import ModelScaled as ModelScaled
 from libs.common.facts.model_facts import ModelShareSet as ModelShareSet
 from libs.common.facts.model_facts import ModelUndeployed as ModelUndeployed
+from libs.common.facts.model_facts import ModelWish as ModelWish
 from libs.common.facts.model_facts import ReplicaReady as ReplicaReady
 from libs.common.facts.model_facts import ReplicasScaled as ReplicasScaled
 from libs.common.facts.model_facts import ReplicaUnready as ReplicaUnready
@@ -114,10 +115,13 @@ from libs.common.facts.sizes import check_fact_size as check_fact_size
 from libs.common.facts.sizes import fits as fits
 from libs.common.facts.sizes import size_of as size_of
 from libs.common.facts.term_facts import ClusterConfigured as ClusterConfigured
+from libs.common.facts.term_facts import ClusterRestored as ClusterRestored
 from libs.common.facts.term_facts import LeaseExtended as LeaseExtended
 from libs.common.facts.term_facts import PluginDisabled as PluginDisabled
 from libs.common.facts.term_facts import QuotaTermBegan as QuotaTermBegan
+from libs.common.facts.term_facts import RestoreSettled as RestoreSettled
 from libs.common.facts.term_facts import TermBegan as TermBegan
+from libs.common.facts.term_facts import TermFact as TermFact
 from libs.common.facts.usage_facts import ChargeLine as ChargeLine
 from libs.common.facts.usage_facts import ModelUse as ModelUse
 from libs.common.facts.usage_facts import ModelUsed as ModelUsed
@@ -153,13 +157,7 @@ GatewayFact = (
     | NodeJoined
     | NodeRemovalRequested
     | NodeRevoked
-    | ModelDeployed
-    | ModelScaled
-    | ModelUndeployed
-    | ModelAliasSet
-    | ModelShareSet
-    | ModelLimitsSet
-    | ModelAdapterSet
+    | ModelWish
     | ModelUsed
     | ModelKeepRequested
     | ModelKeepDropped
@@ -185,7 +183,6 @@ JobDecision = (
     | JobClosed
     | AllocationWarned
 )
-TermFact = TermBegan | PluginDisabled | ClusterConfigured | LeaseExtended
 NodeDecision = NodeLost | NodeReturned | NodeRemoved | FabricDecision
 ModelDecision = ModelAutoscaled | ReplicasScaled
 SchedulerFact = TermFact | JobDecision | ModelDecision | KeptDecision | NodeDecision | LockDecision

@@ -144,3 +144,15 @@ class ReplicaUnready(Fact, frozen=True, tag="replica.unready"):
     attempt: int
     node_id: NodeId
     reason: str = ""
+
+
+# What users ask for.
+ModelWish = (
+    ModelDeployed
+    | ModelScaled
+    | ModelUndeployed
+    | ModelAliasSet
+    | ModelShareSet
+    | ModelLimitsSet
+    | ModelAdapterSet
+)

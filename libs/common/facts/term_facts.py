@@ -8,7 +8,7 @@ from libs.common.timing import Timing
 
 
 class TermBegan(Fact, frozen=True, tag="term.began"):
-    """A scheduler became the leader. The stream sequence of this commit is its epoch.
+    """A scheduler became the leader. Its epoch is `epoch_at` of the stream sequence of this commit.
 
     `orders` and `scores` are its plug-ins, with their versions.
     """
@@ -36,6 +36,28 @@ class LeaseExtended(Fact, frozen=True, tag="lease.extended"):
     duration_ms: int
 
 
+class ClusterRestored(Fact, frozen=True, tag="cluster.restored"):
+    """A restore began the cluster's next life, after the last commit of a backup.
+
+    `life` counts the restores. Epochs of this life are above all epochs of the lives before. Until
+    RestoreSettled nothing is placed: agents may still run attempts that the backup does not know.
+    `backup` is the hash of the audit chain at the backup's end.
+    """
+
+    life: int
+    backup: str
+
+
+class RestoreSettled(Fact, frozen=True, tag="restore.settled"):
+    """No attempt from before the restore can be alive unless the log knows it.
+
+    Every usable node has registered since, with only attempts of the log, or was declared lost, and
+    no lease of before can be held any more.
+    """
+
+    life: int
+
+
 class PluginDisabled(Fact, frozen=True, tag="plugin.disabled"):
     """The scheduler disabled a version of a plug-in because it failed.
 
@@ -50,6 +72,16 @@ class PluginDisabled(Fact, frozen=True, tag="plugin.disabled"):
 
 
 class QuotaTermBegan(Fact, frozen=True, tag="quota.term_began"):
-    """A quota process became the leader. The stream sequence of this commit is its epoch."""
+    """A quota process became the leader. Its epoch is `epoch_at` of this commit's sequence."""
 
     instance: str
+
+
+TermFact = (
+    TermBegan
+    | PluginDisabled
+    | ClusterConfigured
+    | LeaseExtended
+    | ClusterRestored
+    | RestoreSettled
+)

@@ -20,6 +20,8 @@ from libs.common.model import AttemptRef, GpuHold, JobId, JobSpec, NodeId
 # and it has at most 1,024 peers. Well below the server's limit (`bus.MESSAGE_BYTES_MAX`).
 PAGE_BYTES_MAX: Final = 512 << 10
 REMOVED: Final = "removed"
+# The node has not registered since the cluster was restored from a backup.
+RESTORED: Final = "restored"
 
 
 class Peer(msgspec.Struct, frozen=True):
@@ -130,7 +132,8 @@ class Lease(msgspec.Struct, frozen=True):
     roster. `incarnation` is the node's last one in the log. `distrusted`: readers ignored a commit
     on this node's subject; an agent that did not write it has lost its subject to another process.
     `registered_seq` is the commit of the node's valid registration; 0: the scheduler does not know
-    it.
+    it. `life` counts the restores of the cluster: an agent that has seen an earlier life starts
+    again. The verdict restored says that the node must register in this life first.
     """
 
     epoch: int
@@ -144,6 +147,7 @@ class Lease(msgspec.Struct, frozen=True):
     incarnation: int = 0
     distrusted: bool = False
     registered_seq: int = 0
+    life: int = 0
 
 
 class RosterEntry(msgspec.Struct, frozen=True, array_like=True):

@@ -170,8 +170,10 @@ class Shell:
         self,
         opening: Callable[[], Sequence[AnyFact]],
         confirm: Callable[[bool], Coroutine[None, None, None]],
+        epoch_of: Callable[[int], int],
     ) -> int:
-        """Append the first commit of this process's term, `opening()`, and return its sequence.
+        """Append the first commit of this process's term, `opening()`, and return the term's epoch,
+        which `epoch_of` makes of the sequence.
 
         From then on the log refuses every older writer of the subject. `confirm` checks once more
         that the term is due when this process has folded its subject to the end; its argument is
@@ -185,9 +187,9 @@ class Shell:
         await confirm(self.writer.clock.boot_ns() - began > SLOW_NS)
         seq = await self.writer.commit(opening())
         # The commit is folded like any other when it comes back: its sequence is its meaning.
-        self.writer.attached_seq = self.writer.epoch = seq
+        self.writer.attached_seq, self.writer.epoch = seq, epoch_of(seq)
         self.leads = True
-        return seq
+        return self.writer.epoch
 
     async def serve(self) -> None:
         """Decide and append, beside `follow`, until an error ends the process: Fenced,

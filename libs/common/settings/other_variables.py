@@ -16,6 +16,7 @@ ELSEWHERE: Final = {
         "Commands that follow a job (run, logs -f, wait): seconds to look for a gateway that does "
         "not answer. Default 120."
     ),
+    "MUSTER_BACKUP_KEY_FILE": "`muster backup` and `muster restore`: file with the operator's key.",
     "MUSTER_TRACES": "`muster simulate` and bench/: directory with traces of jobs.",
     "MUSTER_USER": "Commands: user of a submitted job. In a job: the user who submitted it.",
     "MUSTER_JOB_ID": "In a job: its id.",

@@ -47,6 +47,13 @@ from libs.common.timing import Timing
 ENDED_JOBS_KEPT: Final = 10_000
 
 
+# An epoch is the sequence of its TermBegan, and this much for each restore: a restored log is
+# shorter than the one that agents know, and its terms must still be later ones.
+LIFE_EPOCHS: Final = 1 << 40
+# Epochs stay below `reading.EPOCH_MAX`.
+LIVES_MAX: Final = (1 << 13) - 2
+
+
 class Model(msgspec.Struct):
     """A model.
 
@@ -165,6 +172,16 @@ class Cluster(msgspec.Struct):
     facts: int = 0
     ignored: int = 0
     locks: Locks = {}
+    # How often the cluster was restored from a backup, and the last commit that began a life.
+    life: int = 0
+    restored_seq: int = 0
+    # After a restore, until no attempt of before can be alive unless this state knows it.
+    settling: bool = False
+
+
+def epoch_at(cluster: Cluster, seq: int) -> int:
+    """Return the epoch of a term that begins with this commit."""
+    return cluster.life * LIFE_EPOCHS + seq
 
 
 def tenant_of(cluster: Cluster, name: TenantId) -> Tenant:

@@ -20,7 +20,8 @@ from libs.common.state.cluster import Cluster
 # claims on devices, what was ignored of nodes. 12: memory pools. 13: names and guests of models.
 # 14: keys of replicas, limits of keys and of tenants at models, adapters of models.
 # 16: whether the jobs of a lost node have ended.
-SNAPSHOT_VERSION: Final = 16
+# 17: locks, lives of a restored cluster.
+SNAPSHOT_VERSION: Final = 17
 
 
 class _Snapshot(msgspec.Struct, frozen=True, array_like=True):

@@ -43,6 +43,8 @@ OF_ALL: Final = (
     f.QuotaTermBegan,
     f.ClusterConfigured,
     f.LeaseExtended,
+    f.ClusterRestored,
+    f.RestoreSettled,
     f.NodeLost,
     f.NodeReturned,
     *OF_DEVICES,

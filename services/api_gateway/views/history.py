@@ -322,6 +322,8 @@ _SUMMARY: Final[dict[type, Callable[[Any], str]]] = {
         if x.duration_ms
         else "the long leases of the last planned stop are over"
     ),
+    f.ClusterRestored: lambda x: f"restored from a backup: life {x.life} of the cluster began",
+    f.RestoreSettled: lambda x: f"jobs may start again in life {x.life}",
     f.JobQueued: lambda x: "queued",
     f.JobUpdated: _updated,
     f.RequeueRequested: lambda x: f"requeue of attempt {x.attempt} requested by {_user(x.user)}",

@@ -16,6 +16,7 @@ from libs.common.facts import (
     AnyFact,
     ModelAutoscaled,
     PluginDisabled,
+    RestoreSettled,
 )
 from libs.common.model import JobId, NodeId
 from libs.common.state.plugins import PluginFault
@@ -54,6 +55,7 @@ class Observations(msgspec.Struct, frozen=True):
     `quiet` are nodes that missed some heartbeats. `removable` are the nodes to remove that no agent
     has in its roster any more. `faults` are faults of plug-ins. `drained` are retired replicas at
     which no gateway has a request. `wanted` are models whose number of replicas should change.
+    `settled`: after a restore, no attempt can be alive that the log does not know.
     """
 
     silent: tuple[tuple[NodeId, int], ...] = ()
@@ -62,6 +64,7 @@ class Observations(msgspec.Struct, frozen=True):
     faults: tuple[PluginFault, ...] = ()
     drained: tuple[JobId, ...] = ()
     wanted: tuple[ModelAutoscaled, ...] = ()
+    settled: bool = False
 
 
 NOTHING_OBSERVED: Final = Observations()
@@ -98,7 +101,15 @@ def decide(
         or autoscale(state, observed.wanted)
         or scale(state, now_ns if wall_ns is None else wall_ns, observed.quiet)
         or enqueue(state)
-        or with_evictions(state.cluster, place_reserved(state) or place(state))
+        or settle_restore(state, observed.settled)
+        or (NONE if state.cluster.settling else _use_devices(state, now_ns, wall_ns))
+    )
+
+
+def _use_devices(state: State, now_ns: int, wall_ns: int | None) -> Sequence[AnyFact]:
+    """Return the facts of the rules that give devices to jobs and to kept data."""
+    return (
+        with_evictions(state.cluster, place_reserved(state) or place(state))
         or keep(state, now_ns if wall_ns is None else wall_ns)
         or preempt(state)
         or grow(state)
@@ -106,6 +117,13 @@ def decide(
         or measure_links(state, now_ns)
         or catch_up(state)
     )
+
+
+def settle_restore(state: State, settled: bool) -> Sequence[AnyFact]:
+    """Let jobs start again after a restore, once nothing unknown can be alive."""
+    if state.cluster.settling and settled:
+        return (RestoreSettled(life=state.cluster.life),)
+    return NONE
 
 
 def disable(state: State, faults: Sequence[PluginFault]) -> Sequence[AnyFact]:

@@ -5,7 +5,9 @@ Pure.
 
 from typing import Final
 
-from libs.common.messages import REMOVED, Heartbeat, Lease
+from msgspec.structs import replace
+
+from libs.common.messages import REMOVED, RESTORED, Heartbeat, Lease
 from libs.common.state.cluster import Cluster, Node, is_removed
 from services.scheduler.orders.orders import node_digest
 
@@ -13,13 +15,15 @@ OK: Final = "ok"
 
 
 def verdict_on(acked: Cluster, beat: Heartbeat, ahead: Node | None) -> str:
-    """Return OK, or why this incarnation gets no lease: removed, unknown or lost.
+    """Return OK, or why this incarnation gets no lease: removed, restored, unknown or lost.
 
     `ahead` is the node in the working state: a loss counts from its decision on.
     """
     node = acked.nodes.get(beat.node_id)
     if is_removed(acked, beat.node_id):
         return REMOVED
+    if acked.life and node is not None and node.registered_seq <= acked.restored_seq:
+        return RESTORED
     if node is None or ahead is None or beat.incarnation > node.incarnation:
         return "unknown"
     if beat.incarnation < node.incarnation or beat.incarnation <= max(node.lost, ahead.lost):
@@ -37,4 +41,5 @@ def lease_answer(
         (node.incarnation, bool(node.distrusted), node.registered_seq) if node is not None else ()
     )
     common = (acked.timing.heartbeat_ms, digest, acked.seq, roster_digest, *known)
-    return Lease(epoch, verdict, beat.sent_boot_ns, lease_ms, *common)
+    lease = Lease(epoch, verdict, beat.sent_boot_ns, lease_ms, *common)
+    return replace(lease, life=acked.life)

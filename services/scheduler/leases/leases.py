@@ -80,6 +80,15 @@ class Leases:
             node.node_id in self.taken for node in cluster.nodes.values() if _counts(node)
         )
 
+    def are_over(self, cluster: Cluster, now: int) -> bool:
+        """Return whether no lease of an earlier term can be held, by nodes that the log does not
+        know either.
+
+        False while this process does not hear. Call `silent` first.
+        """
+        margin = cluster.timing.margin_ms * MS
+        return not self.deaf and not cluster.extension_ms and self.floor + margin < now
+
     def silent(self, cluster: Cluster, acked: Cluster, now: int) -> list[tuple[NodeId, int]]:
         """Return the (node, incarnation) pairs whose last possible lease ended more than a margin
         ago.
