@@ -237,6 +237,7 @@ STAY: Final[dict[str, str]] = {
         waiting_note.NOTICE_S
         cli.controls.POLL_EVERY_S cli.controls.WAIT_S""",
     "a backup or a restore at a terminal, which the user can end and repeat": """
+        renewal.ANSWER_S remote.CONNECT_S remote.COMMAND_S rollout.POLL_S
         copies_nats.ASK_TIMEOUT_S s3.REQUEST_S s3.FIRST_PAUSE_S backing_up.LEFT_S building.STOP_S
         backup.commands.CONNECT_S""",
     "muster up's own children on this machine; how long it waits for services is MUSTER_UP_*": """

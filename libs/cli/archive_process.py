@@ -77,7 +77,7 @@ def of_backup(state: Path) -> dict[str, str]:
     known = shape.load(state)
     if known is None:
         raise Refused(f"there is no cluster in {state}: name its state directory with --state")
-    authority = state / KEYS / "ca.pem"
+    authority = state / KEYS / "trusted.pem"
     variables = {
         "MUSTER_STATE": str(state / ARCHIVE),
         "MUSTER_NATS": known.nats,

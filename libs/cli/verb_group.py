@@ -99,6 +99,7 @@ VERBS: Final[dict[str, Verb]] = {
     "up": Verb(HERE, "Start a cluster on this machine."),
     "down": Verb(HERE, "Stop the cluster that muster up started."),
     "clean": Verb(HERE, "Remove the state of a stopped cluster."),
+    "certificates": Verb(HERE, "Show or renew the certificates of the cluster of this machine."),
     "backup": Verb(HERE, "Back up the cluster of this machine, encrypted."),
     "restore": Verb(HERE, "Restore a backup to a new state directory."),
     "doctor": Verb(HERE, "Check that this machine can be a node or hold the log."),

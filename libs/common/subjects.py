@@ -65,7 +65,7 @@ OUTSTANDING: Final = "outstanding"
 TURNS: Final = "turns"
 ORDERS: Final = "orders"  # orders.<node>: scheduler -> agent
 # ask.node.<node>.<verb>: gateway -> agent: output, stdin, channel, files, prune, topology,
-# memory, link, copy, readings
+# memory, link, copy, readings; operator -> agent: authority
 NODE_ASK: Final = "ask.node"
 # ask.scheduler.<verb>: gateway -> scheduler: why, upcoming; trimmer -> scheduler: position;
 # scheduler -> scheduler: alive, take_over

@@ -3,7 +3,8 @@
 Files are created once and kept. Keys are elliptic (P-256). The authority signs only the servers of
 this cluster, so all of them show one name (TLS_NAME), and its key never leaves its directory.
 Machines that join pin the authority by its fingerprint, and authenticate with nkeys. Certificates
-last ten years; there is no renewal. Test: tests/unit/test_certificates.py.
+last ten years; `renewal.py` renews them and the authority in place. Test:
+tests/unit/test_certificates.py.
 """
 
 import datetime
@@ -22,6 +23,8 @@ from libs.embedded.identity import write_private
 # File names in the keys directory of an embedded cluster.
 AUTHORITY: Final = "ca"
 SERVER: Final = "server"
+# The authorities that this machine's processes trust, the present one last.
+TRUSTED: Final = "trusted"
 DAYS: Final = 3_650
 # A machine whose clock is a little behind must accept a new certificate.
 BACKDATED: Final = datetime.timedelta(hours=1)
@@ -43,6 +46,10 @@ def ensure(keys: Path) -> None:
     if not key_file(keys, SERVER).exists():
         authority(keys, AUTHORITY)
         server(keys, SERVER, AUTHORITY, [TLS_NAME])
+    if not certificate_file(keys, TRUSTED).exists():
+        write_private(
+            certificate_file(keys, TRUSTED), certificate_file(keys, AUTHORITY).read_text()
+        )
 
 
 def authority(folder: Path, name: str) -> None:

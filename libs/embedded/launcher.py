@@ -181,7 +181,7 @@ class Launcher:
 
     def _ca_file(self) -> str:
         return (
-            str(certificates.certificate_file(self.state / "keys", certificates.AUTHORITY))
+            str(certificates.certificate_file(self.state / "keys", certificates.TRUSTED))
             if self.shape.listen
             else ""
         )

@@ -222,7 +222,7 @@ def _base(state: Path, shape: Shape, environ: Mapping[str, str]) -> Settings:
     )
     if not shape.listen:
         return base
-    authority = certificates.certificate_file(state / "keys", certificates.AUTHORITY)
+    authority = certificates.certificate_file(state / "keys", certificates.TRUSTED)
     return msgspec.structs.replace(base, nats_ca_file=str(authority), node_address=shape.listen)
 
 

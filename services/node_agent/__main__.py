@@ -51,6 +51,7 @@ from services.node_agent.links.report import link_metrics
 from services.node_agent.machine.cgroup_files import CONTROLLERS
 from services.node_agent.machine.cgroups import Home, prepare
 from services.node_agent.machine.processes import boot_id
+from services.node_agent.machine.trusted_authority import trusted_by
 from services.node_agent.memory.pools import Pools
 from services.node_agent.memory.report import metrics as memory_metrics
 from services.node_agent.memory.report import weights_metrics
@@ -255,6 +256,7 @@ def _agent(
         prober=_prober(settings),
     )
     agent.links = links
+    agent.authority = trusted_by(settings)
     agent.means.uploads = uploads
     if links is not None:
         opening.record_choices(links, agent.writer, lambda: agent.state.incarnation)

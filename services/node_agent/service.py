@@ -51,6 +51,7 @@ from services.node_agent.jobs.files import FileAnswers
 from services.node_agent.jobs.means import Means
 from services.node_agent.jobs.probe import ReplicaProbes
 from services.node_agent.links.links import Links
+from services.node_agent.machine.trusted_authority import TrustedAuthority, listen
 from services.node_agent.peers.peers import Peers
 from services.node_agent.registration import fenced_words, registration_facts
 
@@ -66,10 +67,12 @@ class Agent:
     """The agent of one node.
 
     `run` is its whole life: it returns after `stop`, and raises Fenced if another agent writes
-    under this node's name. `links` takes links of other agents; None: this node has none.
+    under this node's name. `links` takes links of other agents, `authority` new certificate
+    authorities; None: this node takes none.
     """
 
     links: Links | None = None
+    authority: TrustedAuthority | None = None
 
     def __init__(
         self,
@@ -210,6 +213,7 @@ class Agent:
         await self.files.listen()
         if self.links is not None:
             await self.links.listen(self.bus)
+        await listen(self.authority, self.bus, self.node_id)
         await self.devices.listen(self.bus, self.node_id)
         await self.means.listen(self.bus, self.node_id)
         await self.means.adopt(adopted, self.tell, self.devices.inventory)

@@ -39,8 +39,9 @@ TIMES = {
 class Machine:
     """One machine that joins; `look` starts its agent again if it ended."""
 
-    def __init__(self, world: "World", name: str) -> None:
+    def __init__(self, world: "World", name: str, code: Path | None = None) -> None:
         self.world = world
+        self.code = code or ROOT
         self.state = world.folder / name
         self.name = name
         self.dead = False
@@ -52,7 +53,8 @@ class Machine:
         with (self.world.folder / f"{self.name}.log").open("ab") as log:
             return subprocess.Popen(
                 line,
-                env=self.world.environment,
+                env=self.world.environment | {"PYTHONPATH": str(self.code)},
+                cwd=self.world.folder,
                 stdout=log,
                 stderr=log,
                 preexec_fn=die_with_parent(),
@@ -70,10 +72,11 @@ class Machine:
 
 
 class World:
-    """The cluster in `state`; `restore` moves on to another one."""
+    """The cluster in `state`; `restore` moves on to another one. `code`: sources that it runs."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, code: Path = ROOT) -> None:
         self.folder = folder
+        self.code = code
         self.state = folder / "state"
         self.lives = folder / "lives"
         self.place, self.key = folder / "backup", folder / "backup.key"
@@ -94,7 +97,8 @@ class World:
         with (self.folder / "up.log").open("ab") as log:
             self.launcher = subprocess.Popen(
                 [*line, *flags],
-                env=self.environment,
+                env=self.environment | {"PYTHONPATH": str(self.code)},
+                cwd=self.folder,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -108,10 +112,11 @@ class World:
         found = runfile.running(self.state) if self.state.exists() else None
         return found is not None and found.launcher.pid == self.launcher.pid and found.ready
 
-    def cli(self, *words: str, code: int = 0) -> str:
+    def cli(self, *words: str, code: int = 0, sources: Path = ROOT) -> str:
         done = subprocess.run(
             [sys.executable, "-c", CLI, *words],
-            env=self.environment,
+            env=self.environment | {"PYTHONPATH": str(sources)},
+            cwd=self.folder,
             capture_output=True,
             text=True,
             timeout=PATIENCE_S,

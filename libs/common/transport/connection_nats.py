@@ -16,6 +16,7 @@ from nats.errors import Error as NatsError
 
 from libs.common.errors import Refused, Unavailable
 from libs.common.process.cancellation import within
+from libs.common.safety.authorities import FollowingContext
 from libs.common.settings.settings import Settings
 from libs.common.transport.reconnecting import PAUSE_S, BoundedCloseTransport, ServerChoice
 
@@ -112,8 +113,11 @@ def _no_end_of_stream(record: logging.LogRecord) -> bool:
 
 
 def _tls_context(ca_file: str) -> ssl.SSLContext:
+    """Return a context that trusts the file's authorities, also those that come later."""
     try:
-        return ssl.create_default_context(cafile=ca_file)
+        context = FollowingContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.follow(ca_file)
+        return context
     except OSError as error:
         raise Refused(
             f"the authority's certificate {ca_file} cannot be read ({error}): check "
