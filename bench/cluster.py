@@ -12,8 +12,9 @@ import subprocess
 import tempfile
 import time
 import urllib.request
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,13 @@ class Cluster:
         self.urls = urls
         self.key = key
         self.processes = processes
+        # By process: the way to the log, and how it is started again.
+        self.proxies: dict[str, Any] = {}
+        self.starts: Mapping[str, Callable[[], subprocess.Popen[bytes]]] = {}
+
+    def again(self, name: str) -> None:
+        """Start a process again that has ended."""
+        self.processes[name] = self.starts[name]()
 
     def start_again(self, name: str) -> None:
         """Start a service that has ended."""
@@ -118,10 +126,12 @@ def running(
     environment: Mapping[str, str] | None = None,
     grpc: bool = False,
     schedulers: int = 1,
+    proxied: Callable[[str], Any] | None = None,
 ) -> Iterator[Cluster]:
     """Run a cluster that answers, until the end of the block; `urls` are its gateways'.
 
     `local`: own devices too, with these variables. `environment` are further variables.
+    `proxied` makes the way of each agent to the log, which has a `url`, of the log's.
     """
     with tempfile.TemporaryDirectory(prefix="muster-bench-", ignore_cleanup_errors=True) as folder:
         state = Path(folder)
@@ -144,16 +154,19 @@ def running(
         added = _added(group, {**(local or {}), **(environment or {})})
         specs = [*plan.control_plane(state, shape), *plan.agents(state, shape)]
         processes = {f"nats-{i}": process for i, process in enumerate(group.running)}
-        for spec in specs:
-            if spec.name != "audit" or audit:
-                processes[spec.name] = start(spec, added)
+        kept = [spec for spec in specs if spec.name != "audit" or audit]
+        ways = {name: proxied(group.urls[0]) for name in shape.fleet.nodes} if proxied else {}
+        starts = {
+            spec.name: partial(start, spec, {**added, **_way(ways.get(spec.name))}) for spec in kept
+        }
+        processes |= {name: begin() for name, begin in starts.items()}
         try:
             try:
                 await_ready(f"http://127.0.0.1:{port}", key, nodes + (local is not None))
             except TimeoutError as error:
                 raise TimeoutError(f"{error}\n{last_lines(state / 'logs')}") from None
             urls = tuple(f"http://127.0.0.1:{port + number}" for number in range(gateways))
-            yield Cluster(
+            cluster = Cluster(
                 state,
                 url=urls[0],
                 key=key,
@@ -163,6 +176,8 @@ def running(
                 specs={spec.name: spec for spec in specs},
                 added=added,
             )
+            cluster.proxies, cluster.starts = ways, starts
+            yield cluster
         finally:
             end([process for name, process in processes.items() if not name.startswith("nats")])
             end(group.running)
@@ -172,6 +187,11 @@ def _added(group: servers.Servers, more: Mapping[str, str]) -> dict[str, str]:
     """Return the variables of every process beside its own."""
     replicas = str(len(group.running))
     return {"MUSTER_NATS": ",".join(group.urls), "MUSTER_STREAM_REPLICAS": replicas, **more}
+
+
+def _way(proxy: Any) -> dict[str, str]:
+    """Return the variables of an agent that reaches the log through a proxy; none without one."""
+    return {} if proxy is None else {"MUSTER_NATS": proxy.url}
 
 
 def start(spec: Spec, added: Mapping[str, str]) -> "subprocess.Popen[bytes]":

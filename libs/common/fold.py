@@ -32,6 +32,7 @@ from libs.common.folds import (
     preemption_fold,
     reservation_fold,
     secret_fold,
+    timing_fold,
     usage_fold,
 )
 from libs.common.model import NodeId, attempt_key
@@ -171,13 +172,6 @@ def _plugin_disabled(cluster: Cluster, fact: f.PluginDisabled, stamp: Stamp) -> 
     return Change()
 
 
-def _cluster_configured(cluster: Cluster, fact: f.ClusterConfigured, stamp: Stamp) -> Change:
-    cluster.cluster_id = cluster.cluster_id or fact.cluster_id
-    cluster.timing = fact.timing
-    cluster.configured = True
-    return Change()
-
-
 def _lease_extended(cluster: Cluster, fact: f.LeaseExtended, stamp: Stamp) -> Change:
     cluster.extension_ms = max(cluster.extension_ms, fact.duration_ms) if fact.duration_ms else 0
     return Change()
@@ -267,6 +261,7 @@ _FOLDS: Final = {
     f.ModelKeepRequested: kept_fold.requested,
     f.ModelKeepDropped: kept_fold.dropped,
     f.NodeDeclaredDead: node_fold.declared_dead,
+    f.LeaseProfileSet: timing_fold.profile_set,
     f.GpuServiceSet: device_fold.service_set,
     f.GpuControlRequested: device_fold.control_requested,
     f.FabricTestRequested: fabric_fold.test_requested,
@@ -288,10 +283,11 @@ _FOLDS: Final = {
     f.QuotaTermBegan: _quota_term_began,
     f.TermBegan: _term_began,
     f.PluginDisabled: _plugin_disabled,
-    f.ClusterConfigured: _cluster_configured,
+    f.ClusterConfigured: timing_fold.configured,
     f.LeaseExtended: _lease_extended,
     f.ClusterRestored: _cluster_restored,
     f.RestoreSettled: _restore_settled,
+    f.LeaseProfileSettled: timing_fold.settled,
     f.JobQueued: job_fold.queued,
     f.ElementBegun: array_fold.begun,
     f.JobPlaced: job_fold.placed,

@@ -6,9 +6,9 @@ Writes: JobSubmitted, CancelRequested, TenantSet, KeyCreated, KeyRotated, KeyRev
   KeyLimitsSet, AccessRecorded, SecretSet, SecretRemoved, NodeInvited, NodeJoined,
   NodeRemovalRequested, NodeRevoked, ModelDeployed, ModelScaled, ModelUndeployed, ModelAliasSet,
   ModelShareSet, ModelLimitsSet, ModelAdapterSet, ModelUsed, ModelKeepRequested, ModelKeepDropped,
-  NodeDeclaredDead, GpuServiceSet, GpuControlRequested, FabricTestRequested, NodeDrainCleared,
-  QueueSet, JobUpdated, RequeueRequested, AllocationExtended, ReservationSet, ReservationCleared,
-  LockRequested, LockRenewRequested, LockReleaseRequested
+  NodeDeclaredDead, LeaseProfileSet, GpuServiceSet, GpuControlRequested, FabricTestRequested,
+  NodeDrainCleared, QueueSet, JobUpdated, RequeueRequested, AllocationExtended, ReservationSet,
+  ReservationCleared, LockRequested, LockRenewRequested, LockReleaseRequested
 Decides: whether a request is valid and authorised, whether the log has room for it, which replica
   serves it
 Never: places a job

@@ -305,10 +305,10 @@ class Agent:
         of device troubles are waited for.
         """
         match action:
-            case a.ExtendLease(deadline_ns):
-                self.jobs.extend_lease(deadline_ns)
-            case a.ReplaceLease(deadline_ns):
-                self.jobs.replace_lease(deadline_ns)
+            case a.ExtendLease(deadline_ns, notice_ns):
+                self.jobs.extend_lease(deadline_ns, notice_ns)
+            case a.ReplaceLease(deadline_ns, notice_ns):
+                self.jobs.replace_lease(deadline_ns, notice_ns)
             case a.StartJob(order):
                 key = attempt_key(order.job_id, order.attempt)
                 ground, inventory = self._ground(), self.devices.inventory

@@ -3,8 +3,8 @@
 Owns: the order of the queue, every placement, the end of every attempt, the loss and return of
   nodes
 Reads: all facts
-Writes: TermBegan, PluginDisabled, ClusterConfigured, LeaseExtended, ClusterRestored,
-  RestoreSettled, JobQueued, ElementBegun, JobPlaced, JobStopOrdered, JobPreempted,
+Writes: TermBegan, PluginDisabled, ClusterConfigured, LeaseExtended, LeaseProfileSettled,
+  ClusterRestored, RestoreSettled, JobQueued, ElementBegun, JobPlaced, JobStopOrdered, JobPreempted,
   DevicesReserved, JobRequeued, JobClosed,
   AllocationWarned, ModelAutoscaled, ReplicasScaled, KeptPlaced, KeptGranted, KeptEvicted, NodeLost,
   NodeReturned, NodeRemoved,

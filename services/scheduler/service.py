@@ -48,11 +48,12 @@ from libs.common.transport.snapshot_store import SnapshotStore
 from libs.common.transport.writer import Writer
 from services.scheduler.decide.decide import NOTHING_OBSERVED, Observations, decide
 from services.scheduler.decide.oversize import smaller
+from services.scheduler.leases.former import Former
 from services.scheduler.leases.lease_answers import OK, lease_answer, verdict_on
 from services.scheduler.leases.leases import Leases
 from services.scheduler.leases.opening import opening_facts
 from services.scheduler.leases.renewals import Renewals
-from services.scheduler.leases.roster import PresentRoster
+from services.scheduler.leases.roster import PresentRoster, roster_needed
 from services.scheduler.leases.settling import is_settled
 from services.scheduler.models.demand import Demand
 from services.scheduler.models.drains import Drains
@@ -102,7 +103,7 @@ class Scheduler:
         self.acked = Cluster()
         self.roster = PresentRoster()
         self.stocks = Stocks()
-        self.leases = Leases()
+        self.leases, self.former = Leases(), Former()
         self.desired_pages = DesiredPages()
         self.questions = QuestionDesk(lambda: self.state, clock, settings.ask_past_ms)
         self.renewals = Renewals()
@@ -169,10 +170,10 @@ class Scheduler:
                 wanted=self.demand.wanted(self.acked, now),
                 settled=is_settled(self.acked) and self.leases.are_over(self.acked, now),
             )
-            if self.state.cluster.epoch == self.state.epoch and self.leases.extension_is_over(
-                self.state.cluster, now
-            ):
-                return (LeaseExtended(duration_ms=0),)
+            cluster = self.state.cluster
+            over = self.former.facts(self.leases, self.renewals, cluster, now)
+            if over and cluster.epoch == self.state.epoch:
+                return over
         facts = decide(self.state, now, self.observed, now_ns)
         if len(self.plugins.faults) > len(self.observed.faults):
             # A plug-in failed during this decision: decide again without it.
@@ -269,6 +270,7 @@ class Scheduler:
         self.leases.begin(self.acked, now)
         self.drains.begin(self.acked.seq, now)
         self.renewals.begin(now)
+        self.former.begin()
         logger.info("term %d began after commit %d", epoch, self.state.seq)
 
     async def _listen(self) -> None:
@@ -300,9 +302,9 @@ class Scheduler:
             return self._lease(beat, verdict, 0)
         self.leases.hear(self.acked, beat.node_id, now, beat.lease_epoch == self.state.epoch)
         self.renewals.hear(self.acked, beat, now)
-        # A node with an older roster still counts a leaving node. It gets no lease until it has the
-        # newer one.
-        counts_alike = beat.roster_seq >= self.acked.leaving_seq or not node.peer_address
+        # A node with an older roster still counts a leaving node, or goes by a former timing. It
+        # gets no lease until it has the newer one.
+        counts_alike = beat.roster_seq >= roster_needed(self.acked) or not node.peer_address
         usable = node.usable and ahead.usable and counts_alike and self.may_grant(now)
         return self._lease(beat, OK, self._grant(beat, now) if usable else 0)
 

@@ -295,6 +295,8 @@ EXAMPLES: Final[tuple[AnyFact, ...]] = (
         transport="tcp",
         why="the peer offers no RDMA: no port is active",
     ),
+    f.LeaseProfileSet(profile="fast", timing=Timing(400, 3_400, 1_000, 3_000), user="root"),
+    f.LeaseProfileSettled(seq=41),
     f.WatchdogChanged(node_id=NODE, incarnation=4, missing="it ended (signal 9)"),
     f.FabricRoundClosed(
         test="test-1",

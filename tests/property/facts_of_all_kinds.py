@@ -27,7 +27,7 @@ from libs.common.model import (
 from libs.common.model_spec import ModelSpec, Replica
 from libs.common.state.cluster import Cluster, Job, Model, Node, all_over, owes_nothing
 from libs.common.state.ordering import POLICIES
-from libs.common.timing import Timing
+from libs.common.timing import PROFILES, Timing
 from services.scheduler.leases.renewals import is_empty
 from tests.property import facts_of_devices, facts_of_fabric, facts_of_kept, facts_of_locks
 from tests.property.fact_values import (
@@ -144,6 +144,9 @@ def by_gateways(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
             yield f.NodeDeclaredDead(
                 node_id=node.node_id, incarnation=node.incarnation, lost=node.lost
             )
+    yield f.LeaseProfileSet(
+        profile=chance.choice(PROFILES), timing=Timing(lease_ms=100 + chance.randrange(5))
+    )
     yield from _memberships(cluster, chance)
 
 
@@ -207,6 +210,8 @@ def by_scheduler(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
         extends="order", name="mine", version=chance.choice("12"), reason="it raised"
     )
     yield f.ClusterConfigured(cluster_id="test", timing=Timing(lease_ms=chance.randrange(5)))
+    if cluster.former:
+        yield f.LeaseProfileSettled(seq=cluster.timing_seq)
     yield f.LeaseExtended(duration_ms=chance.randrange(1_000))
     yield f.RestoreSettled(life=cluster.life)
     yield from facts_of_kept.by_scheduler(cluster, chance)

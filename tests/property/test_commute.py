@@ -67,6 +67,8 @@ SELDOM: Final = {
             "secret.set",
             "secret.removed",
             "budget.exhausted",
+            "lease.profile_set",
+            "lease.profile_settled",
             "plugin.disabled",
         ),
         0.1,

@@ -39,6 +39,7 @@ class Disk:
     def __init__(self, name: str) -> None:
         self.name = name
         self.lease_ns = 0
+        self.notice_s = 2.0
         self.jobs: dict[AttemptRef, JobFiles] = {}
         self.incarnation = 0
         self.files: dict[str, bytes] = {}

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from tests.sim import hangs
+from tests.sim import hangs, profiles
 from tests.sim.weather import Rates
 
 STORM_S: Final = 24.0
@@ -156,9 +156,10 @@ def plan(seed: int) -> Plan:
     greed = _greed(random.Random(f"greed {seed}"))
     hung = hangs.planned(random.Random(f"hung {seed}"), len(nodes))
     storm_s = max([STORM_S, *(blow.at_s + blow.length_s for blow in dead)])
+    chosen = profiles.planned(random.Random(f"profile {seed}"), STORM_S)
     groups = (extra, more, loss, again, dead, members, errors, kept, lies, frozen, greed)
     told = (blow for group in groups for blow in group)
-    all_blows = tuple(sorted((*blows, *told, *(Blow(*each) for each in hung))))
+    all_blows = tuple(sorted((*blows, *told, *(Blow(*each) for each in (*hung, *chosen)))))
     return Plan(
         seed=seed,
         rates=rates,

@@ -31,7 +31,6 @@ from tests.sim.loop import VirtualLoop
 from tests.sim.truth import Running, Truth
 from tests.sim.weather import Weather
 
-TERM_BEFORE_S: Final = 2.0
 KILL_BEFORE_S: Final = 0.5
 DIES_IN_S: Final = 0.02
 PROBE_S: Final = 0.002
@@ -146,11 +145,11 @@ class Supervised:
             self.lease_timer = self.machine.later(self.machine.hang_s, self._watch_lease)
             return
         left_s = self.machine.lease_left_s(self.disk)
-        if left_s <= TERM_BEFORE_S:
+        if left_s <= self.disk.notice_s:
             self.stop(15, max(0.0, left_s - KILL_BEFORE_S - DIES_IN_S), "lease_expired")
         else:
             self.lease_timer = self.machine.later(
-                min(SLEEP_MAX_S, left_s - TERM_BEFORE_S), self._watch_lease
+                min(SLEEP_MAX_S, left_s - self.disk.notice_s), self._watch_lease
             )
 
     def _later(self, delay_s: float, act: Callable[[], None]) -> None:
@@ -310,7 +309,7 @@ class Machine:
         if (
             self.enforces_lease
             and not files.ignore_lease
-            and self.lease_left_s(self.disk) <= TERM_BEFORE_S
+            and self.lease_left_s(self.disk) <= self.disk.notice_s
         ):
             files.exit = Exit(executed=False, exit_code=None, reason="lease_expired")
             return False

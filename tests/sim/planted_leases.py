@@ -14,7 +14,7 @@ from libs.common.model import NodeId
 from libs.common.state.cluster import Cluster, Job, is_leaving
 from services.node_agent.peers import gossip
 from services.scheduler.decide import decide, nodes
-from services.scheduler.leases import renewals
+from services.scheduler.leases import leases, renewals
 from services.scheduler.leases.leases import Leases
 from services.scheduler.leases.renewals import Renewals
 from tests.sim.hangs import SimWatchdog
@@ -54,6 +54,12 @@ def another_writer_declares_nodes_lost(patch: pytest.MonkeyPatch) -> None:
         return {**slots(self), "watchdog": Slot(self, "watchdog", "control", watch)}
 
     patch.setattr(World, "_slots", with_watchdog)
+
+
+def a_new_profile_counts_at_once(patch: pytest.MonkeyPatch) -> None:
+    """A shorter profile counts for silence although an agent still goes by the longer one."""
+    patch.setattr(leases, "slowest_timing", lambda cluster: cluster.timing)
+    patch.setattr(renewals, "slowest_timing", lambda cluster: cluster.timing)
 
 
 def a_term_begins_without_waiting(patch: pytest.MonkeyPatch) -> None:

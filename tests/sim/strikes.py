@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from libs.common.devices.error_catalogue import Seen
 from services.node_agent.core.observations import DeviceErrorSeen
-from tests.sim import deep, faults, hangs, leading
+from tests.sim import deep, faults, hangs, leading, profiles
 from tests.sim.bus import CONTROL
 from tests.sim.faults import Blow
 from tests.sim.liar import Liar
@@ -64,6 +64,8 @@ def strike(world: World, blow: Blow) -> None:
             hangs.end_watchdog(world, blow.target, 0.0)
         case hangs.WATCHDOG_LOST:
             hangs.end_watchdog(world, blow.target, blow.length_s)
+        case profiles.PROFILE:
+            profiles.choose(world, blow.target)
         case faults.FROZEN:
             world.servers.freeze(blow)
         case faults.REMOVED | faults.GREEDY:

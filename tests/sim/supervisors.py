@@ -14,6 +14,7 @@ from typing import Final
 from libs.common.devices.topology import Topology
 from libs.common.errors import Refused
 from libs.common.model import AttemptRef, Gpu, GpuId
+from services.node_agent.core.actions import NOTICE_NS
 from services.node_agent.core.observations import (
     Adopted,
     Exit,
@@ -163,12 +164,14 @@ class SimSupervisors:
         self.process.check()
         return Pruned()
 
-    def extend_lease(self, deadline_ns: int) -> None:
+    def extend_lease(self, deadline_ns: int, notice_ns: int = NOTICE_NS) -> None:
         self.process.check()
+        self.machine.disk.notice_s = notice_ns / 1e9
         self.machine.disk.lease_ns = max(self.machine.disk.lease_ns, deadline_ns)
 
-    def replace_lease(self, deadline_ns: int) -> None:
+    def replace_lease(self, deadline_ns: int, notice_ns: int = NOTICE_NS) -> None:
         self.process.check()
+        self.machine.disk.notice_s = notice_ns / 1e9
         self.machine.disk.lease_ns = deadline_ns
 
     def acts(self) -> bool:

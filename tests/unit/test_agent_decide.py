@@ -15,7 +15,7 @@ from services.node_agent.core.decide import (
     CHECK_AGAIN_NS,
     KILL_AGAIN_NS,
     KILL_SLACK_NS,
-    LEASE_NEEDED_NS,
+    lease_needed_ns,
     next_due_ns,
 )
 from services.node_agent.devices.attempts import at_work
@@ -70,7 +70,7 @@ def test_without_a_lease_an_order_waits() -> None:
 
 def test_a_lease_that_ends_too_soon_starts_nothing() -> None:
     node = Node()
-    node.now_ns = T + 13 * S - LEASE_NEEDED_NS + 1
+    node.now_ns = T + 13 * S - lease_needed_ns(node.state) + 1
     assert node.orders(start()) == []
 
 

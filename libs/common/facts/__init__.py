@@ -117,6 +117,8 @@ from libs.common.facts.sizes import size_of as size_of
 from libs.common.facts.term_facts import ClusterConfigured as ClusterConfigured
 from libs.common.facts.term_facts import ClusterRestored as ClusterRestored
 from libs.common.facts.term_facts import LeaseExtended as LeaseExtended
+from libs.common.facts.term_facts import LeaseProfileSet as LeaseProfileSet
+from libs.common.facts.term_facts import LeaseProfileSettled as LeaseProfileSettled
 from libs.common.facts.term_facts import PluginDisabled as PluginDisabled
 from libs.common.facts.term_facts import QuotaTermBegan as QuotaTermBegan
 from libs.common.facts.term_facts import RestoreSettled as RestoreSettled
@@ -162,6 +164,7 @@ GatewayFact = (
     | ModelKeepRequested
     | ModelKeepDropped
     | NodeDeclaredDead
+    | LeaseProfileSet
     | GpuServiceSet
     | GpuControlRequested
     | FabricTestRequested

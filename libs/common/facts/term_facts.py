@@ -25,6 +25,25 @@ class ClusterConfigured(Fact, frozen=True, tag="cluster.configured"):
     timing: Timing = Timing()
 
 
+class LeaseProfileSet(Fact, frozen=True, tag="lease.profile_set"):
+    """An operator chose a lease profile: how soon a lost node is noticed.
+
+    `timing` is what the profile means in this cluster.
+    """
+
+    profile: str
+    timing: Timing
+    user: str = ""
+
+
+class LeaseProfileSettled(Fact, frozen=True, tag="lease.profile_settled"):
+    """No agent uses the timing of an earlier profile any more: each has heard of the one that the
+    commit `seq` set, and what it was granted before is over.
+    """
+
+    seq: int
+
+
 class LeaseExtended(Fact, frozen=True, tag="lease.extended"):
     """The scheduler stopped on purpose and granted all nodes a long lease.
 
@@ -82,6 +101,7 @@ TermFact = (
     | PluginDisabled
     | ClusterConfigured
     | LeaseExtended
+    | LeaseProfileSettled
     | ClusterRestored
     | RestoreSettled
 )

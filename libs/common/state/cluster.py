@@ -41,7 +41,7 @@ from libs.common.state.reservation import Reservation
 from libs.common.state.tenant import Charge as Charge
 from libs.common.state.tenant import Tenant as Tenant
 from libs.common.state.writer_mark import WriterMark as WriterMark
-from libs.common.timing import Timing
+from libs.common.timing import DEFAULT, Timing, slowest
 
 # Ended jobs beyond this number leave the state, the oldest first. The archive keeps them.
 ENDED_JOBS_KEPT: Final = 10_000
@@ -128,6 +128,13 @@ class Cluster(msgspec.Struct):
     cluster_id: str = ""
     timing: Timing = Timing()
     configured: bool = False
+    # The lease profile, the timing of ClusterConfigured, former timings that some agent may still
+    # use (each with the sequence of the LeaseProfileSet that replaced it), and the last sequence of
+    # LeaseProfileSet.
+    profile: str = DEFAULT
+    configured_timing: Timing = Timing()
+    former: tuple[tuple[int, Timing], ...] = ()
+    timing_seq: int = 0
     # The long lease of a planned stop that some node may still hold; 0: none can.
     extension_ms: int = 0
     jobs: dict[JobId, Job] = {}
@@ -210,6 +217,25 @@ def is_removed(cluster: Cluster, node_id: NodeId) -> bool:
     """Return whether the node was removed."""
     membership = cluster.memberships.get(node_id)
     return membership is not None and membership.removed
+
+
+def slowest_timing(cluster: Cluster) -> Timing:
+    """Return the longest times that some agent may go by."""
+    if not cluster.former:
+        return cluster.timing
+    return slowest((cluster.timing, *(timing for _, timing in cluster.former)))
+
+
+def shortest_lease_ms(cluster: Cluster) -> int:
+    """Return the shortest lease that some agent may go by."""
+    former = [timing.lease_ms for _, timing in cluster.former]
+    return min([cluster.timing.lease_ms, *former])
+
+
+def shortest_heartbeat_ms(cluster: Cluster) -> int:
+    """Return the pause between heartbeats with which every agent stays renewed by its own rule."""
+    former = [timing.heartbeat_ms for _, timing in cluster.former]
+    return min([cluster.timing.heartbeat_ms, *former])
 
 
 def live_jobs(cluster: Cluster) -> Iterator[Job]:

@@ -147,6 +147,8 @@ ROUTES: Final[dict[tuple[str, str], Row]] = {
     ("POST", "/v1/bus/{server}/restart"): OPERATE,
     ("POST", "/v1/bus/{server}/replace"): ADMINISTER,
     ("POST", "/v1/bus/replicas/{count}"): ADMINISTER,
+    ("GET", "/v1/leases"): ANY,
+    ("POST", "/v1/leases"): OPERATE,
     ("GET", "/v1/fabric"): ANY,
     ("POST", "/v1/fabric/tests"): OPERATE,
     ("GET", "/v1/fabric/tests/{test}"): ANY,

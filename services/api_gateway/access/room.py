@@ -37,6 +37,7 @@ LEVELS: Final[dict[type[f.Fact], float]] = {
     f.FabricTestRequested: CHANGES,
     f.LockRequested: CHANGES,
     f.NodeDrainCleared: ENDINGS,
+    f.LeaseProfileSet: CHANGES,
     f.AccessRecorded: RECORDS,
     f.ModelUsed: RECORDS,
     f.SecretSet: RECORDS,

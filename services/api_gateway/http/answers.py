@@ -52,6 +52,7 @@ from services.api_gateway.views.fleet import FleetNodeShown
 from services.api_gateway.views.identity import KeyShown, TenantShown
 from services.api_gateway.views.jobs import JobShown
 from services.api_gateway.views.kept import KeptList, KeptShown
+from services.api_gateway.views.leases import LeasesShown
 from services.api_gateway.views.locks import ClaimShown, LockShown
 from services.api_gateway.views.log_servers import BusShown, ServerOrdered
 from services.api_gateway.views.memory import NodeMemoryShown
@@ -189,6 +190,8 @@ ANSWERS: Final[dict[tuple[str, str], Answer]] = {
     ("POST", "/v1/bus/{server}/restart"): Answer((202,), ServerOrdered),
     ("POST", "/v1/bus/{server}/replace"): Answer((202,), ServerOrdered),
     ("POST", "/v1/bus/replicas/{count}"): Answer((202,), ServerOrdered),
+    ("GET", "/v1/leases"): Answer(kind=LeasesShown),
+    ("POST", "/v1/leases"): Answer((202,), LeasesShown),
     ("GET", "/v1/fabric"): Answer(kind=FabricShown),
     ("POST", "/v1/fabric/tests"): Answer((202,), TestShown),
     ("GET", "/v1/fabric/tests/{test}"): Answer(kind=TestShown),

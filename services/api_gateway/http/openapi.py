@@ -47,6 +47,7 @@ from services.api_gateway.intents.copy_intents import CopyBody
 from services.api_gateway.intents.fabric_intents import FabricTestBody
 from services.api_gateway.intents.identity_intents import KeyBody, LimitsBody, TenantBody
 from services.api_gateway.intents.kept_intents import KeepBody
+from services.api_gateway.intents.lease_intents import LeasesBody
 from services.api_gateway.intents.membership_intents import InviteBody, JoinBody
 from services.api_gateway.intents.model_names import NamesBody
 from services.api_gateway.intents.order_intents import QueueBody
@@ -214,6 +215,7 @@ BODIES: Final[
     ("POST", "/v1/locks/{name}/acquire"): (lock_intents.AcquireBody, (), ()),
     ("POST", "/v1/locks/{name}/renew"): (lock_intents.HolderBody, (), ("holder",)),
     ("POST", "/v1/locks/{name}/release"): (lock_intents.HolderBody, (), ("holder",)),
+    ("POST", "/v1/leases"): (LeasesBody, (), ("profile",)),
     ("POST", "/v1/fabric/tests"): (FabricTestBody, (), ()),
     ("PUT", "/v1/tenants/{name}"): (TenantBody, identity_intents.RANGES, ()),
     ("POST", "/v1/keys"): (KeyBody, identity_intents.LIMIT_RANGES, ("user",)),

@@ -45,6 +45,8 @@ OF_ALL: Final = (
     f.LeaseExtended,
     f.ClusterRestored,
     f.RestoreSettled,
+    f.LeaseProfileSet,
+    f.LeaseProfileSettled,
     f.NodeLost,
     f.NodeReturned,
     *OF_DEVICES,

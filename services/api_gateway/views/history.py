@@ -317,6 +317,10 @@ _SUMMARY: Final[dict[type, Callable[[Any], str]]] = {
     f.ClusterConfigured: lambda x: (
         f"cluster {x.cluster_id} configured: lease {x.timing.lease_ms} ms"
     ),
+    f.LeaseProfileSet: lambda x: (
+        f"lease profile {x.profile} chosen by {_user(x.user)}: lease {x.timing.lease_ms} ms"
+    ),
+    f.LeaseProfileSettled: lambda x: f"all agents go by the lease profile of commit {x.seq}",
     f.LeaseExtended: lambda x: (
         f"planned stop: leases of {x.duration_ms // 1000} s"
         if x.duration_ms

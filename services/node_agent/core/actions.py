@@ -5,18 +5,27 @@ Pure. An action says what to do, never how. It is asked for once, and its result
 observation.
 """
 
+from typing import Final
+
 import msgspec
 
 from libs.common.facts import NodeFact
 from libs.common.messages import ControlOrder, KeepOrder, ProbeOrder, StartOrder
 from libs.common.model import AttemptRef, GpuId
+from libs.common.timing import NOTICE_MS
 from services.node_agent.core.observations import Mark
+
+NOTICE_NS: Final = NOTICE_MS * 1_000_000
 
 
 class ExtendLease(msgspec.Struct, frozen=True):
-    """Write the deadline (boot clock) to the lease file, unless the file has a later one."""
+    """Write the deadline (boot clock) to the lease file, unless the file has a later one.
+
+    Supervisors ask their jobs to end `notice_ns` before it.
+    """
 
     deadline_ns: int
+    notice_ns: int = NOTICE_NS
 
 
 class ReplaceLease(msgspec.Struct, frozen=True):
@@ -27,6 +36,7 @@ class ReplaceLease(msgspec.Struct, frozen=True):
     """
 
     deadline_ns: int
+    notice_ns: int = NOTICE_NS
 
 
 class StartJob(msgspec.Struct, frozen=True):

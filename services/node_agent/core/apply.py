@@ -13,6 +13,7 @@ from libs.common.devices.error_catalogue import DRAIN_THEN_RESET, ENDS_JOBS
 from libs.common.messages import Desired, Lease, Order, Orders, StartOrder, StopOrder
 from libs.common.model import AttemptRef, GpuId, attempt_key
 from libs.common.reasons import HUNG, MPS_LOST
+from libs.common.timing import notice_ms
 from services.node_agent.core import controls as dc
 from services.node_agent.core import devices as d
 from services.node_agent.core import hangs, hits, keeping, serving, shares, standby
@@ -46,8 +47,7 @@ UNWANTED_GRACE_MS: Final = 5_000
 WHOLE: Final = -1
 # Short, because a job cannot save anything from a failed device.
 HIT_GRACE_MS: Final = 1_000
-# The agent waits before it asks about a difference: an order or an acknowledgement may be on its
-# way.
+# The agent waits before it asks about a difference: an order may be on its way.
 ASK_AFTER_NS: Final = 20 * MS
 ASK_JITTER_NS: Final = 200 * MS
 
@@ -296,6 +296,7 @@ def _lease_came(state: State, lease: Lease, sent_boot_ns: int, now_ns: int) -> N
         lease.epoch > state.lease_epoch or deadline_ns > state.lease_deadline_ns
     ):
         state.lease_epoch, state.lease_deadline_ns = lease.epoch, deadline_ns
+        state.lease_notice_ns = notice_ms(lease.lease_ms) * MS
         state.touched.update(
             (key, None) for key, attempt in state.attempts.items() if attempt.phase == WAITING
         )

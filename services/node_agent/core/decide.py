@@ -31,7 +31,7 @@ from services.node_agent.core.state import Attempt, State
 
 MS: Final = 1_000_000
 # Supervisors end their jobs two seconds before the deadline, so no job starts with less than this.
-LEASE_NEEDED_NS: Final = 2_100 * MS
+LEASE_SLACK_NS: Final = 100 * MS
 # The supervisor kills at the end of the grace. If the job is alive so much later, the agent asks
 # for KILL, and asks again after KILL_AGAIN_NS.
 KILL_SLACK_NS: Final = 3_000 * MS
@@ -82,6 +82,11 @@ def decide(state: State, now_ns: int) -> list[a.Action]:
     return actions + _forget(state) + _ask_desired(state, now_ns) + _register_again(state)
 
 
+def lease_needed_ns(state: State) -> int:
+    """Return the rest of the lease below which a job would have to end as soon as it starts."""
+    return state.lease_notice_ns + LEASE_SLACK_NS
+
+
 def _guard_facts(state: State) -> list[NodeFact]:
     """Return the fact about the lease watchdog, if the log does not know it."""
     if state.unguarded == state.unguarded_recorded:
@@ -121,7 +126,8 @@ def _write_lease(state: State) -> list[a.Action]:
     if not newer and deadline_ns <= state.lease_written_ns:
         return []
     state.lease_written_ns, state.lease_written_epoch = deadline_ns, state.lease_epoch
-    return [a.ReplaceLease(deadline_ns) if newer else a.ExtendLease(deadline_ns)]
+    kind = a.ReplaceLease if newer else a.ExtendLease
+    return [kind(deadline_ns, state.lease_notice_ns)]
 
 
 def _device_actions(state: State, now_ns: int) -> list[a.Action]:
@@ -181,7 +187,7 @@ def _start_or_refuse(state: State, attempt: Attempt, now_ns: int) -> list[a.Acti
     if away := d.unavailable_reason(state.devices, attempt.gpus, attempt.joins_gpus):
         attempt.phase, attempt.refusal = s.REFUSED, f"a GPU of it is away: {away}"
         return []
-    if attempt.order is None or state.lease_deadline_ns < now_ns + LEASE_NEEDED_NS:
+    if attempt.order is None or state.lease_deadline_ns < now_ns + lease_needed_ns(state):
         return []
     attempt.phase = s.LAUNCHING
     return [a.StartJob(attempt.order)]

@@ -13,6 +13,7 @@ import msgspec
 
 from libs.common.messages import ProbeOrder, digest
 from libs.common.model import AttemptRef, NodeId, attempt_key
+from libs.common.timing import NOTICE_MS
 from services.node_agent.core import controls as dc
 from services.node_agent.core import devices as d
 from services.node_agent.core import hangs, keeping, serving, shares
@@ -42,7 +43,8 @@ class State(msgspec.Struct, kw_only=True):
     node registered. `unstored` counts commits that the log has not acknowledged. `release_ns`
     bounds how long a device may take to be clean after a job. `probes` are
     ordered probes of the fabric that have still to begin. `unguarded` is why the lease watchdog is
-    missing, `unguarded_recorded` what the log says about it.
+    missing, `unguarded_recorded` what the log says about it. `lease_notice_ns`: see
+    `actions.ExtendLease`.
     """
 
     node_id: NodeId
@@ -50,6 +52,7 @@ class State(msgspec.Struct, kw_only=True):
     epoch: int = 0
     lease_epoch: int = 0
     lease_deadline_ns: int = 0
+    lease_notice_ns: int = NOTICE_MS * MS
     lease_written_epoch: int = 0
     lease_written_ns: int = 0
     lease_digest: str = ""
@@ -95,6 +98,7 @@ def begin(
         state.controls, state.unstored = before.controls, before.unstored
         state.attempts, state.timers, state.touched = before.attempts, before.timers, before.touched
         state.lease_epoch, state.lease_deadline_ns = before.lease_epoch, before.lease_deadline_ns
+        state.lease_notice_ns = before.lease_notice_ns
         state.lease_written_epoch, state.lease_written_ns = (
             before.lease_written_epoch,
             before.lease_written_ns,

@@ -70,7 +70,7 @@ from services.node_agent.supervision.supervisor_client import (
     SupervisorClient,
 )
 from services.node_agent.supervisor import records
-from services.node_agent.supervisor.lease import Lease, boottime_ns
+from services.node_agent.supervisor.lease import NOTICE_NS, Lease, boottime_ns
 from services.node_agent.watchdog.lease_watchdog import NO_FENCE, Fence, LeaseWatchdog
 
 LEASE: Final = "lease"
@@ -336,13 +336,13 @@ class JobDirectories:
     async def prune(self, keep: Keep | None = None, dry_run: bool = False) -> Pruned:
         return await self.kept.prune(keep or self.keep, dry_run)
 
-    def extend_lease(self, deadline_ns: int) -> None:
-        self.lease.extend(deadline_ns)
+    def extend_lease(self, deadline_ns: int, notice_ns: int = NOTICE_NS) -> None:
+        self.lease.extend(deadline_ns, notice_ns)
         if self.guard is None:
             self._guard()
 
-    def replace_lease(self, deadline_ns: int) -> None:
-        self.lease.replace(deadline_ns)
+    def replace_lease(self, deadline_ns: int, notice_ns: int = NOTICE_NS) -> None:
+        self.lease.replace(deadline_ns, notice_ns)
         if self.guard is not None:
             self.guard.cancel()
         self._guard()

@@ -13,7 +13,7 @@ import msgspec
 
 from libs.common.messages import StartOrder
 from libs.common.model import AttemptRef, Gpu, GpuId
-from services.node_agent.core.actions import KeepData
+from services.node_agent.core.actions import NOTICE_NS, KeepData
 from services.node_agent.core.keeping import Keeps
 from services.node_agent.core.observations import Adopted, Observation, Probe
 from services.node_agent.core.state import State
@@ -215,11 +215,14 @@ class JobSupervisors(Protocol):
         """
         ...
 
-    def extend_lease(self, deadline_ns: int) -> None:
-        """Extend the lease of all supervisors (boot clock); an earlier deadline changes nothing."""
+    def extend_lease(self, deadline_ns: int, notice_ns: int = NOTICE_NS) -> None:
+        """Extend the lease of all supervisors (boot clock); an earlier deadline changes nothing.
+
+        They ask their jobs to end `notice_ns` before it.
+        """
         ...
 
-    def replace_lease(self, deadline_ns: int) -> None:
+    def replace_lease(self, deadline_ns: int, notice_ns: int = NOTICE_NS) -> None:
         """Set the lease of all supervisors, also to an earlier deadline."""
         ...
 

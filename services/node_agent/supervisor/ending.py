@@ -1,6 +1,6 @@
 """The end of a job: requested stops, the lease, and the sweep of processes that it left behind.
 
-The lease is enforced here, with or without an agent: SIGTERM two seconds before the deadline,
+The lease is enforced here, with or without an agent: SIGTERM at its notice before the deadline,
 SIGKILL to everything half a second before it. Killing repeats until nothing is left, because a job
 may fork faster than one pass over /proc; it is given up after GIVE_UP_NS.
 """
@@ -10,9 +10,9 @@ import os
 import signal
 
 from services.node_agent.machine import processes
+from services.node_agent.supervisor import lease
 
 NS_PER_S = 1_000_000_000
-TERM_BEFORE_NS = 2 * NS_PER_S
 KILL_BEFORE_NS = NS_PER_S // 2
 MAX_SLEEP_NS = NS_PER_S
 SWEEP_GRACE_NS = NS_PER_S // 5
@@ -74,7 +74,7 @@ class Ending:
         if (
             self._deadline is not None
             and not self._lease_over
-            and now_ns >= self._deadline[0] - TERM_BEFORE_NS
+            and now_ns >= self._deadline[0] - lease.notice_ns(self._deadline)
         ):
             self._lease_over = True
             kill_at_ns = self._deadline[0] - KILL_BEFORE_NS
@@ -96,7 +96,7 @@ class Ending:
             return KILL_AGAIN_NS
         due = [] if self._kill_at_ns is None else [self._kill_at_ns]
         if self._deadline is not None and not self._lease_over:
-            due.append(self._deadline[0] - TERM_BEFORE_NS)
+            due.append(self._deadline[0] - lease.notice_ns(self._deadline))
         return min([MAX_SLEEP_NS, *(max(0, at - now_ns) for at in due)]) if due else None
 
     def signal_all(self, number: int) -> int:
@@ -121,4 +121,4 @@ class Ending:
 
 def lease_is_over(deadline: "memoryview[int] | None", now_ns: int) -> bool:
     """Return whether a job that started now would have to end at once."""
-    return deadline is not None and now_ns >= deadline[0] - TERM_BEFORE_NS
+    return deadline is not None and now_ns >= deadline[0] - lease.notice_ns(deadline)

@@ -361,6 +361,8 @@ static void disarm(void) {
     if (hardware >= 0) {
         CALL(write, hardware, "V", 1);
         CALL(close, hardware, 0, 0);
+        hardware = -1;
+        flags &= ~ARMED;
     }
 }
 
@@ -387,7 +389,7 @@ __attribute__((noreturn, used)) static void begin(long *stack) {
         CALL(exit_group, BAD, 0, 0);
     flags = (CALL(mlockall, MCL_BOTH, 0, 0) == 0 ? LOCKED : 0) | (CALL(sched_setscheduler, 0, SCHED_FIFO, &priority) == 0 ? REALTIME : 0);
     list(self); /* ends the one before */
-    unsigned long swept_ns = 0, empty_ns = 0, fence_seconds_ns = seconds * 1000 * MS;
+    unsigned long last_deadline = 0, swept_ns = 0, empty_ns = 0, fence_seconds_ns = seconds * 1000 * MS;
     for (;;) {
         unsigned long now = now_ns(), deadline = *(volatile const unsigned long *)lease;
         error = 0;
@@ -397,6 +399,11 @@ __attribute__((noreturn, used)) static void begin(long *stack) {
             swept_ns = now;
         } else if (!over)
             left = rounds = 0;
+        if (deadline > last_deadline && deadline < now + fence_seconds_ns + 2000 * MS) { /* leases have become too short for it */
+            disarm();
+            late = 0;
+        }
+        last_deadline = deadline;
         if (*device && hardware < 0 && deadline > now + fence_seconds_ns + 2000 * MS)
             arm(device, seconds);
         if (late && !over)

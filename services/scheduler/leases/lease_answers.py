@@ -8,7 +8,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from libs.common.messages import REMOVED, RESTORED, Heartbeat, Lease
-from libs.common.state.cluster import Cluster, Node, is_removed
+from libs.common.state.cluster import Cluster, Node, is_removed, shortest_heartbeat_ms
 from services.scheduler.orders.orders import node_digest
 
 OK: Final = "ok"
@@ -40,6 +40,6 @@ def lease_answer(
     known = (
         (node.incarnation, bool(node.distrusted), node.registered_seq) if node is not None else ()
     )
-    common = (acked.timing.heartbeat_ms, digest, acked.seq, roster_digest, *known)
+    common = (shortest_heartbeat_ms(acked), digest, acked.seq, roster_digest, *known)
     lease = Lease(epoch, verdict, beat.sent_boot_ns, lease_ms, *common)
     return replace(lease, life=acked.life)

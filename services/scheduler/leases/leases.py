@@ -8,7 +8,7 @@ silence of a node counts only while at least half of all nodes are heard.
 from typing import Final
 
 from libs.common.model import NodeId
-from libs.common.state.cluster import Cluster, Node
+from libs.common.state.cluster import Cluster, Node, slowest_timing
 
 MS: Final = 1_000_000
 # After a pause longer than this, silence during the pause proves nothing about nodes.
@@ -44,10 +44,9 @@ class Leases:
         After a planned stop that answer was a long lease. When it was given is unknown, because
         clocks of two machines cannot be compared.
         """
-        self.floor = now + (cluster.timing.lease_ms + cluster.timing.term_ms) * MS
-        self.extension_over = max(
-            self.floor, now + (cluster.extension_ms + cluster.timing.term_ms) * MS
-        )
+        timing = slowest_timing(cluster)
+        self.floor = now + (timing.lease_ms + timing.term_ms) * MS
+        self.extension_over = max(self.floor, now + (cluster.extension_ms + timing.term_ms) * MS)
         self.taken.clear()
         self.ticked = self.listening_since = now
 
@@ -60,12 +59,16 @@ class Leases:
         if taken and node_id not in self.taken:
             self.taken[node_id] = None
             self.granted[node_id] = max(
-                self.granted.get(node_id, 0), now + cluster.timing.lease_ms * MS
+                self.granted.get(node_id, 0), now + slowest_timing(cluster).lease_ms * MS
             )
 
     def grant(self, cluster: Cluster, node_id: NodeId, now: int) -> int:
-        """Grant a lease that is counted from now, and return its length in milliseconds."""
-        self.granted[node_id] = now + cluster.timing.lease_ms * MS
+        """Grant a lease that is counted from now, and return its length in milliseconds.
+
+        A longer one of a former timing stays until it is over.
+        """
+        until = now + cluster.timing.lease_ms * MS
+        self.granted[node_id] = max(self.granted.get(node_id, 0), until)
         return cluster.timing.lease_ms
 
     def returned(self, cluster: Cluster, node_id: NodeId, now: int) -> None:
@@ -115,7 +118,7 @@ class Leases:
         """
         if self.deaf:
             return []
-        since = now - QUIET_BEATS * cluster.timing.heartbeat_ms * MS
+        since = now - QUIET_BEATS * slowest_timing(cluster).heartbeat_ms * MS
         return [
             node.node_id
             for node in cluster.nodes.values()
@@ -148,7 +151,7 @@ class Leases:
     def _count_from(self, cluster: Cluster, node_id: NodeId, now: int) -> None:
         self.noticed[node_id] = now
         self.granted[node_id] = max(
-            self.granted.get(node_id, 0), now + cluster.timing.lease_ms * MS
+            self.granted.get(node_id, 0), now + slowest_timing(cluster).lease_ms * MS
         )
 
     def _hears_nothing(self, cluster: Cluster, now: int) -> bool:
@@ -159,13 +162,13 @@ class Leases:
         was_deaf, self.deaf = self.deaf, self._hears_too_few(cluster, now)
         self.ticked = now
         if paused or self.deaf or was_deaf:
-            self.floor = max(self.floor, now + cluster.timing.lease_ms * MS)
+            self.floor = max(self.floor, now + slowest_timing(cluster).lease_ms * MS)
             self.listening_since = now
             return True
         return False
 
     def _hears_too_few(self, cluster: Cluster, now: int) -> bool:
-        since = now - 3 * cluster.timing.heartbeat_ms * MS
+        since = now - 3 * slowest_timing(cluster).heartbeat_ms * MS
         usable = [node.node_id for node in cluster.nodes.values() if node.usable]
         heard = sum(1 for node_id in usable if self.heard.get(node_id, 0) >= since)
         return 2 * heard < len(usable)
@@ -181,7 +184,7 @@ def _margin(cluster: Cluster, node: Node) -> int:
 
     Without its lease watchdog that is the time of the hardware watchdog.
     """
-    return (cluster.timing.margin_ms + (node.fence_ms if node.unguarded else 0)) * MS
+    return (slowest_timing(cluster).margin_ms + (node.fence_ms if node.unguarded else 0)) * MS
 
 
 def _counts(node: Node) -> bool:

@@ -17,13 +17,20 @@ import msgspec
 from libs.common.life import node_life
 from libs.common.messages import Heartbeat
 from libs.common.model import NodeId
-from libs.common.state.cluster import Cluster, Node, is_leaving
+from libs.common.state.cluster import (
+    Cluster,
+    Node,
+    is_leaving,
+    shortest_lease_ms,
+    slowest_timing,
+)
 
 MS: Final = 1_000_000
 # The agents use the same fraction (`services/node_agent/peers/gossip.py`).
 RENEWED_PART: Final = 2
 ROSTER_MIN: Final = 2
 GRANTS_KEPT: Final = 8
+NEVER: Final = -(1 << 62)
 
 
 def is_empty(cluster: Cluster, node_id: NodeId) -> bool:
@@ -49,17 +56,23 @@ def _runs_without_lease(cluster: Cluster, node: Node) -> bool:
     )
 
 
+def _renewed_ns(cluster: Cluster) -> int:
+    """Return how long a lease renews its node, by the rule of every agent that there may be."""
+    return shortest_lease_ms(cluster) * MS // RENEWED_PART
+
+
 class _Renewal(msgspec.Struct):
     """The renewal of one node.
 
-    `grants` maps a heartbeat to the time of the answer. The node was renewed from `since` to
-    `until`. `roster_nodes` is the size of its roster. `heard` is the last heartbeat of an agent
-    that replaced another.
+    `grants` maps a heartbeat to the time of the answer. The node was renewed from `since` until
+    half a lease after `granted`, the earliest time at which the heartbeat of its lease was sent.
+    `roster_nodes` is the size of its roster. `heard` is the last heartbeat of an agent that
+    replaced another.
     """
 
     grants: dict[int, int] = {}
     since: int = 0
-    until: int = 0
+    granted: int = NEVER
     roster_nodes: int = 0
     heard: int = 0
     roster_seq: int = 0
@@ -104,13 +117,13 @@ class Renewals:
             return
         node.roster_nodes = max(node.roster_nodes, beat.roster_nodes)
         node.roster_seq = max(node.roster_seq, beat.roster_seq)
-        granted = node.grants.get(beat.lease_sent_ns)
-        if granted is None:
+        answered = node.grants.get(beat.lease_sent_ns)
+        if answered is None:
             return
-        until = granted - max(0, beat.lease_took_ns) + cluster.timing.lease_ms * MS // RENEWED_PART
-        if until > node.until:
-            node.since = now if now > node.until else node.since
-            node.until = until
+        granted = answered - max(0, beat.lease_took_ns)
+        if granted > node.granted:
+            node.since = now if now > node.granted + _renewed_ns(cluster) else node.since
+            node.granted = granted
 
     def grant(self, beat: Heartbeat, now: int) -> None:
         """Note the answer to a heartbeat. For a repeated heartbeat the first answer counts."""
@@ -127,15 +140,15 @@ class Renewals:
         """
         self.short += [0] * (len(cluster.nodes) - len(self.short))
         self.absent += [0] * (len(cluster.nodes) - len(self.absent))
-        heard_since = now - cluster.timing.lease_ms * MS // RENEWED_PART
+        granted_since = now - _renewed_ns(cluster)
         renewed = replaced = counted = 0
         for index, view in enumerate(cluster.nodes.values()):
             node = self.nodes.get(view.node_id)
             counted += view.state != node_life.REMOVED
             if node is not None and view.replaced:
-                replaced += view.state != node_life.REMOVED and node.heard > heard_since
+                replaced += view.state != node_life.REMOVED and node.heard > granted_since
             elif node is not None and view.state != node_life.REMOVED:
-                renewed += node.since <= self.checked and node.until >= now
+                renewed += node.since <= self.checked and node.granted >= granted_since
             if counted >= ROSTER_MIN and 2 * renewed < counted:
                 self.short[index] = now
             if counted >= ROSTER_MIN and 2 * (renewed + replaced) < counted:
@@ -148,7 +161,7 @@ class Renewals:
         """Return the silent nodes that no agent's own rule can keep alive."""
         if not silent:
             return []
-        limit = now - cluster.timing.silence_ms * MS
+        limit = now - slowest_timing(cluster).silence_ms * MS
         order = {node_id: index for index, node_id in enumerate(cluster.nodes)}
         short = [index for index, at in enumerate(self.short) if at > limit]
         absent = [index for index, at in enumerate(self.absent) if at > limit]
@@ -159,6 +172,17 @@ class Renewals:
                 order, absent if cluster.nodes[each[0]].replaced else short, each[0]
             )
         ]
+
+    def timing_is_known(self, cluster: Cluster) -> bool:
+        """Return whether every agent that may hold a lease goes by the cluster's present timing.
+
+        Its roster names the lease's length. An agent without peers is told with each lease.
+        """
+        return all(
+            not node.peer_address or self._roster_seq(node.node_id) >= cluster.timing_seq
+            for node in cluster.nodes.values()
+            if node.usable or node.replaced
+        )
 
     def removable(self, cluster: Cluster) -> list[NodeId]:
         """Return the nodes that may be removed: no job holds anything there, and every agent that
@@ -181,9 +205,12 @@ class Renewals:
         return [node_id for node_id in leaving if is_empty(cluster, node_id)]
 
     def _knows_leaving_nodes(self, cluster: Cluster, node: Node) -> bool:
-        heard = self.nodes.get(node.node_id)
-        known = heard is not None and heard.roster_seq >= cluster.leaving_seq
+        known = self._roster_seq(node.node_id) >= cluster.leaving_seq
         return known or not node.peer_address or is_leaving(cluster, node.node_id)
+
+    def _roster_seq(self, node_id: NodeId) -> int:
+        heard = self.nodes.get(node_id)
+        return heard.roster_seq if heard is not None else -1
 
     def _short_roster_possible(
         self, order: dict[NodeId, int], kept: list[int], node_id: NodeId

@@ -16,6 +16,7 @@ import msgspec
 from libs.common.facts import (
     AnyFact,
     ClusterConfigured,
+    LeaseProfileSet,
     NodeRegistered,
     NodeRemovalRequested,
     NodeRemoved,
@@ -29,7 +30,13 @@ WORD_MAX: Final = 64
 # With more nodes than this there is no roster, and every lease ends as it was granted.
 NODES_MAX: Final = 4_096
 
-CHANGES_ROSTER: Final = (NodeRegistered, ClusterConfigured, NodeRemovalRequested, NodeRemoved)
+CHANGES_ROSTER: Final = (
+    NodeRegistered,
+    ClusterConfigured,
+    LeaseProfileSet,
+    NodeRemovalRequested,
+    NodeRemoved,
+)
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -52,6 +59,14 @@ class PresentRoster:
         return self.roster
 
 
+def roster_needed(cluster: Cluster) -> int:
+    """Return the sequence below which a roster gets no lease.
+
+    While former timings count too, an agent that goes by one may have a lease.
+    """
+    return cluster.leaving_seq if cluster.former else max(cluster.leaving_seq, cluster.timing_seq)
+
+
 def roster(cluster: Cluster) -> Roster:
     """Return the roster of this state, without nodes if there are too many."""
     nodes = (
@@ -60,8 +75,10 @@ def roster(cluster: Cluster) -> Roster:
         else ()
     )
     known = [(node.node_id, node.address, node.key, node.removed) for node in nodes]
+    # A profile that is chosen again needs a roster of its own, although it says the same.
+    changed = max(cluster.leaving_seq, cluster.timing_seq)
     digest = hashlib.blake2b(
-        _encode((cluster.cluster_id, cluster.timing.lease_ms, cluster.leaving_seq, known)),
+        _encode((cluster.cluster_id, cluster.timing.lease_ms, changed, known)),
         digest_size=8,
     ).hexdigest()
     return Roster(
