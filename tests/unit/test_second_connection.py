@@ -7,7 +7,7 @@ import pytest
 from libs.common.errors import Unavailable
 from libs.common.transport.bus import Handler
 from libs.common.transport.bus_memory import MemoryBus
-from libs.common.transport.second_connection import MISSED_MAX, RepeatingBus
+from libs.common.transport.second_connection import MISSED_MAX, REPEAT_EVERY, RepeatingBus
 
 ANSWER_S = 0.2
 
@@ -21,6 +21,7 @@ class World:
         self.silent: list[str] = []
         self.asked: list[str] = []
         self.left = 0
+        self.slow_s = 0.0
         self.bus = RepeatingBus(
             self.first, lambda: self.second if self.has_second else None, self.leave
         )
@@ -35,6 +36,7 @@ class World:
     def _handler(self, name: str) -> Handler:
         async def answer(subject: str, data: bytes) -> bytes | None:
             self.asked.append(name)
+            await asyncio.sleep(self.slow_s)
             return None if name in self.silent else name.encode()
 
         return answer
@@ -81,6 +83,24 @@ async def test_silence_on_both_connections_changes_no_server(world: World) -> No
         with pytest.raises(Unavailable):
             await world.ask()
     assert world.left == 0
+
+
+async def test_silent_scheduler_gets_a_third_more_requests_and_not_twice_as_many(
+    world: World,
+) -> None:
+    world.silent = ["first", "second"]
+    for _ in range(2 * REPEAT_EVERY):
+        with pytest.raises(Unavailable):
+            await world.ask()
+    assert world.asked.count("first") == 2 * REPEAT_EVERY
+    assert world.asked.count("second") == 2
+
+
+async def test_slow_answer_of_the_first_connection_spares_the_next_requests(world: World) -> None:
+    world.slow_s = 0.7 * ANSWER_S
+    for _ in range(REPEAT_EVERY):
+        assert await world.ask() in (b"first", b"second")
+    assert world.asked.count("second") == 1 and world.left == 0
 
 
 async def test_request_without_a_second_connection_fails_as_on_the_first(world: World) -> None:

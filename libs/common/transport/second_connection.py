@@ -25,6 +25,9 @@ from libs.common.transport.connection_nats import server_of
 REPEAT_PART: Final = 0.5
 # So many requests in a row that only the second connection answered: the first changes servers.
 MISSED_MAX: Final = 2
+# After a repetition that was not needed or not answered, only each such request is repeated: a
+# scheduler that is slow or silent gets a third more requests, not twice as many.
+REPEAT_EVERY: Final = 3
 LOOK_S: Final = 1.0
 
 logger = logging.getLogger(__name__)
@@ -44,6 +47,7 @@ class RepeatingBus:
         self.second = second
         self.leave = leave
         self.missed = 0
+        self.spared = 0
 
     async def publish(self, subject: str, data: bytes) -> None:
         await self.first.publish(subject, data)
@@ -65,32 +69,41 @@ class RepeatingBus:
         tasks = [first]
         try:
             await asyncio.wait(tasks, timeout=timeout_s * REPEAT_PART)
-            second = self.second()
-            if not _answered(first) and second is not None:
+            second = None if _answered(first) or self._spares() else self.second()
+            if second is not None:
                 left_s = timeout_s * (1 - REPEAT_PART)
                 tasks.append(asyncio.create_task(second.request(subject, data, left_s)))
             await self._first_answer(tasks)
-            if not _answered(first) and len(tasks) > 1 and _answered(tasks[1]):
-                await self._miss()
-                return tasks[1].result()
-            if _answered(first):
-                self.missed = 0
-            return await first
+            await self._learn(tasks)
+            return await next(filter(_answered, tasks), first)
         finally:
             await end_all(tasks)
+
+    def _spares(self) -> bool:
+        """Return whether this request is not repeated, to spare a scheduler that is slow."""
+        self.spared -= self.spared > 0
+        return self.spared > 0
+
+    async def _learn(self, tasks: list[asyncio.Task[bytes]]) -> None:
+        """Note which connection answered, and change servers after MISSED_MAX misses."""
+        if _answered(tasks[0]):
+            self.missed = 0
+        if len(tasks) == 1:
+            return
+        if _answered(tasks[0]) or not _answered(tasks[1]):
+            self.spared = REPEAT_EVERY
+            return
+        self.missed += 1
+        if self.missed >= MISSED_MAX:
+            self.missed = 0
+            logger.warning("only the second connection is answered: the first one changes servers")
+            await self.leave()
 
     async def _first_answer(self, tasks: list[asyncio.Task[bytes]]) -> None:
         waiting = [task for task in tasks if not task.done()]
         while waiting and not any(map(_answered, tasks)):
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             waiting = [task for task in tasks if not task.done()]
-
-    async def _miss(self) -> None:
-        self.missed += 1
-        if self.missed >= MISSED_MAX:
-            self.missed = 0
-            logger.warning("only the second connection is answered: the first one changes servers")
-            await self.leave()
 
 
 def _answered(task: asyncio.Task[bytes]) -> bool:
