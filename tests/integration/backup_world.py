@@ -72,9 +72,12 @@ class Machine:
 
 
 class World:
-    """The cluster in `state`; `restore` moves on to another one. `code`: sources that it runs."""
+    """The cluster in `state`; `restore` moves on to another one.
 
-    def __init__(self, folder: Path, code: Path = ROOT) -> None:
+    `code` are the sources that it runs, `times` settings in place of TIMES.
+    """
+
+    def __init__(self, folder: Path, code: Path = ROOT, **times: str) -> None:
         self.folder = folder
         self.code = code
         self.state = folder / "state"
@@ -84,6 +87,7 @@ class World:
         self.environment = {
             **os.environ,
             **TIMES,
+            **times,
             "MUSTER_PROFILE": str(folder / "profile.json"),
             "MUSTER_GATEWAY_TLS_PORT": str(tls_port),
             "MUSTER_GATEWAY_GRPC_PORT": "0",

@@ -213,6 +213,7 @@ def by_scheduler(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
     if cluster.former:
         yield f.LeaseProfileSettled(seq=cluster.timing_seq)
     yield f.LeaseExtended(duration_ms=chance.randrange(1_000))
+    yield f.ClusterRestored(life=cluster.life + 1, backup="x")
     yield f.RestoreSettled(life=cluster.life)
     yield from facts_of_kept.by_scheduler(cluster, chance)
     yield from facts_of_locks.by_scheduler(cluster)

@@ -52,6 +52,7 @@ SELDOM: Final = {
     "node.removal_requested": 0.3,
     "node.removed": 0.05,
     "node.revoked": 0.05,
+    **dict.fromkeys(("cluster.restored", "restore.settled"), 0.05),
     **dict.fromkeys(
         (
             "node.invited",

@@ -207,3 +207,25 @@ def test_without_a_planned_stop_no_long_lease_is_over() -> None:
     term = Term()
     term.run(60_000 * MS, A, B, C, taken=True)
     assert not term.leases.extension_is_over(term.cluster, term.now)
+
+
+def test_leases_of_before_are_over_after_a_lease_a_term_and_a_margin() -> None:
+    term = Term()
+    term.run(LEASE + TERM + MARGIN, A, B, C)
+    assert not term.leases.are_over(term.cluster, term.now)
+    term.run(LEASE + TERM + MARGIN + STEP, A, B, C)
+    assert term.leases.are_over(term.cluster, term.now)
+
+
+def test_leases_of_before_are_not_over_while_a_long_one_may_be_held() -> None:
+    state = cluster()
+    tell(state, f.LeaseExtended(duration_ms=100_000))
+    term = Term(state)
+    term.run(LEASE + TERM + MARGIN + STEP, A, B, C)
+    assert not term.leases.are_over(term.cluster, term.now)
+
+
+def test_leases_of_before_are_not_over_while_a_scheduler_is_deaf() -> None:
+    term = Term()
+    term.run(60_000 * MS, A)
+    assert not term.leases.are_over(term.cluster, term.now)

@@ -30,11 +30,11 @@ KEY_FILE = "MUSTER_BACKUP_KEY_FILE"
 def command(
     place: str, key_file: Path | None, new_key: Path | None, check: bool, state: Path | None
 ) -> int:
-    """Back up the cluster of this machine, while it runs.
+    """Back up the cluster of this machine, encrypted.
 
-    PLACE is a directory or s3://bucket/prefix. The first backup copies everything, later ones only
-    what is new. The backup is consistent at one commit of the log, and is read back before it
-    counts. The last backup stays whole if the command is killed.
+    The cluster may run meanwhile. PLACE is a directory or s3://bucket/prefix. The first backup
+    copies everything, later ones only what is new. The backup is consistent at one commit of the
+    log, and is read back before it counts. The last backup stays whole if the command is killed.
 
     \b
     muster backup --new-key ~/backup.key        # once; keep a copy elsewhere
