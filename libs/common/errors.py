@@ -52,3 +52,18 @@ class Refused(MusterError):
     """The request is not valid. The text names the field and the remedy."""
 
     exit_code = 2
+
+
+class Diverged(MusterError):
+    """This process folded the log to another state than the leader.
+
+    `parts` of the state after commit `seq` differ. A person must report it: it is a bug or a broken
+    machine.
+    """
+
+    exit_code = 5
+
+    def __init__(self, text: str, seq: int, parts: tuple[str, ...]) -> None:
+        super().__init__(text)
+        self.seq = seq
+        self.parts = parts

@@ -39,6 +39,7 @@ from libs.common.model import NodeId, attempt_key
 from libs.common.state import plugins
 from libs.common.state.cluster import LIVES_MAX, Cluster, WriterMark, epoch_at, tenant_of
 from libs.common.state.plugins import Plugins
+from libs.common.state.state_hash import StateHash
 
 
 def apply_entry(cluster: Cluster, seq: int, subject: str, commit: Commit) -> list[Change]:
@@ -193,6 +194,13 @@ def _restore_settled(cluster: Cluster, fact: f.RestoreSettled, stamp: Stamp) -> 
     return Change()
 
 
+def _state_hashed(cluster: Cluster, fact: f.StateHashed, stamp: Stamp) -> Change:
+    if fact.seq <= cluster.state_hash.seq:
+        return IGNORED
+    cluster.state_hash = StateHash(seq=fact.seq, schema=fact.schema, parts=fact.parts)
+    return Change()
+
+
 def _usage_charged(cluster: Cluster, fact: f.UsageCharged, stamp: Stamp) -> Change:
     tenant = tenant_of(cluster, fact.tenant)
     tenant.used_share_ms += fact.share_ms
@@ -288,6 +296,7 @@ _FOLDS: Final = {
     f.ClusterRestored: _cluster_restored,
     f.RestoreSettled: _restore_settled,
     f.LeaseProfileSettled: timing_fold.settled,
+    f.StateHashed: _state_hashed,
     f.JobQueued: job_fold.queued,
     f.ElementBegun: array_fold.begun,
     f.JobPlaced: job_fold.placed,

@@ -13,7 +13,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Final
 
 from libs.common import facts as f
-from libs.common import fold, reading, subjects
+from libs.common import reading, subjects
+from libs.common.agreement.follower import Agreement
 from libs.common.errors import Refused, Unavailable
 from libs.common.facts import AnyFact, Commit
 from libs.common.messages import OutputChunk
@@ -110,12 +111,10 @@ class Gateway:
         self.store = store
         self.filled = filled
         self.caught_up = False
-        self.heard_boot_ns = 0
-        self.lag = 0
         self.fill = 0.0
         self.once: OnceStore = once or MemoryOnce()
-        self.receiving = 0
-        self.followers = 0
+        self.receiving = self.followers = self.lag = self.heard_boot_ns = 0
+        self.agreement = Agreement(settings.state_hash_every)
         self.output_asks: dict[OutputKey, asyncio.Task[OutputChunk]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self.keys = Keys(settings.api_keys_file)
@@ -265,7 +264,7 @@ class Gateway:
             self.clocks.look(entry.subject, commit.at_ns)
         if self.caught_up and entry.subject == self.writer.subject:
             self.writer.owns(entry)
-        changes = fold.apply_entry(self.cluster, entry.seq, entry.subject, commit)
+        changes = self.agreement.apply_entry(self.cluster, entry.seq, entry.subject, commit)
         self._note_bytes(entry, commit)
         self.node_writes.folded(entry.subject, commit, changes)
         self.entries.note(entry)

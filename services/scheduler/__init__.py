@@ -4,8 +4,8 @@ Owns: the order of the queue, every placement, the end of every attempt, the los
   nodes
 Reads: all facts
 Writes: TermBegan, PluginDisabled, ClusterConfigured, LeaseExtended, LeaseProfileSettled,
-  ClusterRestored, RestoreSettled, JobQueued, ElementBegun, JobPlaced, JobStopOrdered, JobPreempted,
-  DevicesReserved, JobRequeued, JobClosed,
+  ClusterRestored, RestoreSettled, StateHashed, JobQueued, ElementBegun, JobPlaced, JobStopOrdered,
+  JobPreempted, DevicesReserved, JobRequeued, JobClosed,
   AllocationWarned, ModelAutoscaled, ReplicasScaled, KeptPlaced, KeptGranted, KeptEvicted, NodeLost,
   NodeReturned, NodeRemoved,
   FabricTestBegun, FabricRoundOrdered, FabricRoundClosed, FabricTestEnded, PreflightEnded,

@@ -17,7 +17,8 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from libs.common import fold, subjects
+from libs.common import subjects
+from libs.common.agreement.follower import Agreement
 from libs.common.errors import Fenced
 from libs.common.facts import (
     AnyFact,
@@ -109,6 +110,7 @@ class Scheduler:
         self.renewals = Renewals()
         self.drains = Drains()
         self.demand = Demand()
+        self.agreement = Agreement(settings.state_hash_every)
         self.senders = Senders()
         append_s = settings.log_append_ms / 1_000
         self.writer = Writer(
@@ -169,6 +171,7 @@ class Scheduler:
                 drained=self.drains.drained(self.acked, self.state.restless.draining, now, now_ns),
                 wanted=self.demand.wanted(self.acked, now),
                 settled=is_settled(self.acked) and self.leases.are_over(self.acked, now),
+                hashed=self.agreement.due(self.acked.state_hash),
             )
             cluster = self.state.cluster
             over = self.former.facts(self.leases, self.renewals, cluster, now)
@@ -186,7 +189,7 @@ class Scheduler:
     def folded(self, entry: Entry, commit: Commit) -> None:
         """Fold a commit of any writer into `acked`."""
         before = self.acked.epoch
-        changes = fold.apply_entry(self.acked, entry.seq, entry.subject, commit)
+        changes = self.agreement.apply_entry(self.acked, entry.seq, entry.subject, commit)
         if self.acked.epoch != before:
             # A term or, by a restore, a life began.
             self.candidate.read(self.acked.epoch, commit.at_ns, self.shell.live)

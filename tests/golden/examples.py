@@ -373,6 +373,7 @@ EXAMPLES: Final[tuple[AnyFact, ...]] = (
         took_ms=300,
         reason="signal 9",
     ),
+    f.StateHashed(seq=40, schema="ab" * 16, parts={"jobs": b"\1" * 16, "nodes": b"\2" * 16}),
     f.LockRequested(
         tenant=TENANT, lock="data", holder="h1", ttl_ms=30_000, wait_ms=300_000, user="ada"
     ),

@@ -133,6 +133,7 @@ def wild(chance: Random) -> AnyFact:
             f.TermBegan(instance=word, scores={word: word}),
             f.QuotaTermBegan(instance=word),
             f.PluginDisabled(extends=word, name=word, version=word, reason=word),
+            f.StateHashed(seq=number, schema=word, parts={word: b""}),
         ),
         f.ClusterConfigured(cluster_id=word, timing=Timing(number, number, number, number)),
         f.LeaseExtended(duration_ms=number),

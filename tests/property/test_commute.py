@@ -111,7 +111,7 @@ SELDOM: Final = {
     ),
     **dict.fromkeys(("lock.requested", "lock.freed"), 0.3),
     **dict.fromkeys(("lock.renew_requested", "lock.release_requested", "lock.renewed"), 0.1),
-    **dict.fromkeys(("lease.extended", "cluster.configured", "term.began"), 0.3),
+    **dict.fromkeys(("lease.extended", "cluster.configured", "term.began", "state.hashed"), 0.3),
 }
 # The walks of the test that every pair is met are the same in every run, and end when that is so.
 WALKS: Final = 1_000

@@ -114,6 +114,7 @@ class Plan(msgspec.Struct, frozen=True):
     trim: Trim | None = None
     lease_ms: int = LEASE_MS
     lock_users: int = 0
+    hash_every: int = 0
 
     @property
     def over_s(self) -> float:

@@ -9,7 +9,7 @@ import msgspec
 from libs.common.leadership.leading import give_signs
 from services.quota.service import Quota
 from services.scheduler.service import Scheduler
-from tests.sim.settings import SETTINGS
+from tests.sim.settings import SETTINGS, settings_of
 from tests.sim.slot import SimLeadership
 
 if TYPE_CHECKING:
@@ -29,9 +29,7 @@ async def run_scheduler(slot: Slot) -> None:
         log=slot.open_log(),
         bus=bus,
         clock=slot.clock,
-        settings=msgspec.structs.replace(
-            SETTINGS, instance=slot.name, lease_ms=world.plan.lease_ms
-        ),
+        settings=settings_of(world.plan, slot.name),
         signs=lambda leading: give_signs(leading, bus, leadership),
         store=world.snapshots,
     )

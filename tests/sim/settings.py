@@ -2,7 +2,10 @@
 
 from typing import Final
 
+from msgspec.structs import replace
+
 from libs.common.settings.settings import Settings
+from tests.sim.faults import Plan
 
 SETTINGS: Final = Settings(
     heartbeat_ms=1_000,
@@ -14,4 +17,12 @@ SETTINGS: Final = Settings(
     grow_after_s=2,
     fabric_drain=1,
     fabric_exclude_s=3,
+    state_hash_every=0,
 )
+
+
+def settings_of(plan: Plan, instance: str) -> Settings:
+    """Return the settings of a scheduler in this run."""
+    return replace(
+        SETTINGS, instance=instance, lease_ms=plan.lease_ms, state_hash_every=plan.hash_every
+    )

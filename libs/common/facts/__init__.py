@@ -122,6 +122,7 @@ from libs.common.facts.term_facts import LeaseProfileSettled as LeaseProfileSett
 from libs.common.facts.term_facts import PluginDisabled as PluginDisabled
 from libs.common.facts.term_facts import QuotaTermBegan as QuotaTermBegan
 from libs.common.facts.term_facts import RestoreSettled as RestoreSettled
+from libs.common.facts.term_facts import StateHashed as StateHashed
 from libs.common.facts.term_facts import TermBegan as TermBegan
 from libs.common.facts.term_facts import TermFact as TermFact
 from libs.common.facts.usage_facts import ChargeLine as ChargeLine

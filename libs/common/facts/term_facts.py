@@ -90,6 +90,18 @@ class PluginDisabled(Fact, frozen=True, tag="plugin.disabled"):
     reason: str
 
 
+class StateHashed(Fact, frozen=True, tag="state.hashed"):
+    """The leader recorded the hash of its state after commit `seq`, by part of the state.
+
+    `schema` is a fingerprint of the state's fields: another version may have others. A reader with
+    another state and the same schema stops (`libs/common/agreement/`).
+    """
+
+    seq: int
+    schema: str
+    parts: dict[str, bytes]
+
+
 class QuotaTermBegan(Fact, frozen=True, tag="quota.term_began"):
     """A quota process became the leader. Its epoch is `epoch_at` of this commit's sequence."""
 
@@ -104,4 +116,5 @@ TermFact = (
     | LeaseProfileSettled
     | ClusterRestored
     | RestoreSettled
+    | StateHashed
 )

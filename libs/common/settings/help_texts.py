@@ -65,6 +65,10 @@ HELP: Final = {
         "Scheduler: run time after which a gang with fewer nodes than its maximum may be "
         "restarted with more."
     ),
+    "state_hash_every": (
+        "Commits between two hashes of the state, which members compare with the leader's. 0: no "
+        "hashes. Give all services the same value."
+    ),
     "fabric_every_s": (
         "Seconds between tests of the fabric that begin while no job waits. Only idle nodes are "
         "measured. 0: only when an operator asks."

@@ -38,6 +38,7 @@ from libs.common.state.ordering import JobQueue
 from libs.common.state.plugins import Plugins
 from libs.common.state.rate_limits import RateLimits
 from libs.common.state.reservation import Reservation
+from libs.common.state.state_hash import NO_HASH, StateHash
 from libs.common.state.tenant import Charge as Charge
 from libs.common.state.tenant import Tenant as Tenant
 from libs.common.state.writer_mark import WriterMark as WriterMark
@@ -184,6 +185,8 @@ class Cluster(msgspec.Struct):
     restored_seq: int = 0
     # After a restore, until no attempt of before can be alive unless this state knows it.
     settling: bool = False
+    # The newest hash of this state that a leader recorded.
+    state_hash: StateHash = NO_HASH
 
 
 def epoch_at(cluster: Cluster, seq: int) -> int:

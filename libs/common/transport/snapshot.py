@@ -20,7 +20,7 @@ from libs.common.state.cluster import Cluster
 # claims on devices, what was ignored of nodes. 12: memory pools. 13: names and guests of models.
 # 14: keys of replicas, limits of keys and of tenants at models, adapters of models.
 # 16: whether the jobs of a lost node have ended.
-# 17: locks, lives of a restored cluster, lease profiles.
+# 17: locks, lives of a restored cluster, lease profiles, recorded hashes.
 SNAPSHOT_VERSION: Final = 17
 
 

@@ -335,6 +335,7 @@ _SUMMARY: Final[dict[type, Callable[[Any], str]]] = {
         f"queue {x.queue} set by {_user(x.user)}: policy {x.policy}, weight {x.weight}"
     ),
     f.ReservationSet: _reservation,
+    f.StateHashed: lambda x: f"hash of the state after commit {x.seq}",
     f.LockRequested: lambda x: (
         f"lock {x.lock} of {x.tenant} requested by {_user(x.user)} as {x.holder}"
     ),

@@ -17,9 +17,11 @@ from libs.common.facts import (
     ModelAutoscaled,
     PluginDisabled,
     RestoreSettled,
+    StateHashed,
 )
 from libs.common.model import JobId, NodeId
 from libs.common.state.plugins import PluginFault
+from libs.common.state.state_hash import NO_HASH, StateHash
 from services.scheduler.decide.elastic import grow
 from services.scheduler.decide.fabric import drain_suspect
 from services.scheduler.decide.locks import serve_locks
@@ -56,6 +58,7 @@ class Observations(msgspec.Struct, frozen=True):
     has in its roster any more. `faults` are faults of plug-ins. `drained` are retired replicas at
     which no gateway has a request. `wanted` are models whose number of replicas should change.
     `settled`: after a restore, no attempt can be alive that the log does not know.
+    `hashed` is the newest hash of the acknowledged state.
     """
 
     silent: tuple[tuple[NodeId, int], ...] = ()
@@ -65,6 +68,7 @@ class Observations(msgspec.Struct, frozen=True):
     drained: tuple[JobId, ...] = ()
     wanted: tuple[ModelAutoscaled, ...] = ()
     settled: bool = False
+    hashed: StateHash = NO_HASH
 
 
 NOTHING_OBSERVED: Final = Observations()
@@ -103,6 +107,7 @@ def decide(
         or enqueue(state)
         or settle_restore(state, observed.settled)
         or (NONE if state.cluster.settling else _use_devices(state, now_ns, wall_ns))
+        or record_hash(state, observed.hashed)
     )
 
 
@@ -135,3 +140,10 @@ def disable(state: State, faults: Sequence[PluginFault]) -> Sequence[AnyFact]:
         ):
             return (PluginDisabled(**fault._asdict()),)
     return NONE
+
+
+def record_hash(state: State, hashed: StateHash) -> Sequence[AnyFact]:
+    """Record the hash of the acknowledged state, for other members to compare with theirs."""
+    if hashed.seq <= state.cluster.state_hash.seq:
+        return NONE
+    return (StateHashed(seq=hashed.seq, schema=hashed.schema, parts=hashed.parts),)

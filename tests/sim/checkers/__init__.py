@@ -50,6 +50,7 @@ from tests.sim.checkers.reserved_devices_stay_reserved import ReservedDevicesSta
 from tests.sim.checkers.resident_data_gives_way import ResidentDataGivesWay
 from tests.sim.checkers.shares_never_exceed_a_device import SharesNeverExceedADevice
 from tests.sim.checkers.started_only_when_placed import StartedOnlyWhenPlaced
+from tests.sim.checkers.state_hashes_agree import StateHashesAgree
 from tests.sim.checkers.tenants_never_share_a_gpu import TenantsNeverShareAGpu
 from tests.sim.checkers.time_limit_never_early import TimeLimitNeverEarly
 from tests.sim.checkers.turns_are_kept import TurnsAreKept
@@ -93,6 +94,7 @@ ALL: Final[tuple[type[Checker], ...]] = (
     ResidentDataGivesWay,
     SharesNeverExceedADevice,
     StartedOnlyWhenPlaced,
+    StateHashesAgree,
     TenantsNeverShareAGpu,
     TimeLimitNeverEarly,
     TurnsAreKept,
