@@ -38,6 +38,7 @@ PURE: Final = (
     "libs/common/state/state_hash.py",
     "libs/common/agreement/tree.py",
     "libs/common/agreement/follower.py",
+    "libs/common/agreement/asking.py",
     "libs/client/lock_term.py",
     "services/api_gateway/intents/lock_intents.py",
     "services/api_gateway/views/locks.py",

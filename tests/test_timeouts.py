@@ -42,7 +42,7 @@ STAY: Final[dict[str, str]] = {
         client.timing.SILENCE_S client.timing.POLL_BUSY_S client.timing.POLL_MIN_S
         client.timing.PROGRESS_S client.timing.AGAIN_MAX_S
         client.retries.PAUSE_FIRST_S client.retries.PAUSE_MAX_S
-        following.locked.STEP_S following.locked.PATIENT_S locks.NS_PER_S
+        cluster_verify.ANSWER_S following.locked.STEP_S following.locked.PATIENT_S locks.NS_PER_S
         following.running.OTHERS_S slurm.requests.WHY_S slurm.times.UNITS_S
         completion_names.ENDS_S""",
     "the default or the bound of a field of a request, which the asker chooses": """
@@ -76,6 +76,7 @@ STAY: Final[dict[str, str]] = {
         "the log's own protocol: one try, repeated until MUSTER_LOG_APPEND_MS or "
         "MUSTER_LOG_CONNECT_MS"
     ): """
+        agreement.questions.ASK_S
         archive.ANSWER_S desired.PAGE_TIMEOUT_S gateways.ASK_S http.membership.ADMIT_S
         log.SETTLE_PAUSE_S log_jetstream.APPEND_TIMEOUT_S agents.log_servers.ASK_S
         agents.log_servers.REPLICAS_S embedded.replicas.ANSWER_S

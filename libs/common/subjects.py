@@ -67,7 +67,7 @@ ORDERS: Final = "orders"  # orders.<node>: scheduler -> agent
 # ask.node.<node>.<verb>: gateway -> agent: output, stdin, channel, files, prune, topology,
 # memory, link, copy, readings; operator -> agent: authority
 NODE_ASK: Final = "ask.node"
-# ask.scheduler.<verb>: gateway -> scheduler: why, upcoming; trimmer -> scheduler: position;
+# ask.scheduler.<verb>: gateway -> scheduler: why, upcoming, hashes; trimmer -> scheduler: position;
 # scheduler -> scheduler: alive, take_over
 SCHEDULER_ASK: Final = "ask.scheduler"
 # ask.quota.<verb>: trimmer -> quota: position; gateway -> quota: reserve, return;

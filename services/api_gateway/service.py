@@ -16,6 +16,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from libs.common import subjects
+from libs.common.agreement.questions import naming_keys
 from libs.common.errors import Unavailable
 from libs.common.messages.channel_messages import WINDOW_BYTES
 from libs.common.process.cancellation import before, end_all
@@ -103,7 +104,9 @@ async def serve(gateway: Gateway, host: str, port: int, stop: asyncio.Event) -> 
     fresh = {} if certificates is None else {"certificates": certificates.keep_fresh()}
     try:
         await serve_together(
-            gateway=gateway.run(), http=_answer_until(stop, gateway, servers, app), **fresh
+            gateway=naming_keys(gateway.run(), gateway.bus, gateway.agreement),
+            http=_answer_until(stop, gateway, servers, app),
+            **fresh,
         )
     finally:
         stop.set()

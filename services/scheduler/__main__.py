@@ -2,6 +2,7 @@
 
 import asyncio
 
+from libs.common.agreement.questions import naming_keys
 from libs.common.errors import Refused
 from libs.common.process.cancellation import before
 from libs.common.process.clock import SystemClock
@@ -45,7 +46,7 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
         store=kept,
         plugins=plugged,
     )
-    await scheduler.run(stop, freeze_collector)
+    await naming_keys(scheduler.run(stop, freeze_collector), scheduler.bus, scheduler.agreement)
     await client.close()
 
 

@@ -18,6 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from libs.common import subjects
+from libs.common.agreement.asking import answering
 from libs.common.agreement.follower import Agreement
 from libs.common.errors import Fenced
 from libs.common.facts import (
@@ -285,6 +286,7 @@ class Scheduler:
         await self.questions.listen(self.bus)
         await self.bus.subscribe(subjects.ask_scheduler("vitals"), self._on_vitals)
         await self.bus.subscribe(subjects.ask_scheduler("inventory"), self._on_inventory)
+        await self.bus.subscribe(subjects.ask_scheduler("hashes"), answering(self.agreement))
 
     def may_grant(self, now: int) -> bool:
         """Return whether the last acknowledged leadership write was sent less than one term ago."""

@@ -4,6 +4,7 @@ from typing import Final
 
 import click
 
+from libs.cli.cluster_verify import verify
 from libs.cli.flags.sizes import show_size
 from libs.cli.gateway import Json, ask
 from libs.cli.terminal.output import formatted, print_table, print_value
@@ -46,6 +47,7 @@ def command(context: click.Context, form: str) -> None:
 
     \b
     muster cluster
+    muster cluster verify
     muster cluster -o json | jq -r '.members[] | select(.state == "leader")'
     """
     if context.invoked_subcommand is not None:
@@ -55,6 +57,9 @@ def command(context: click.Context, form: str) -> None:
         show(cluster)
     if warnings(cluster):
         context.exit(1)
+
+
+command.add_command(verify)
 
 
 def show(cluster: Json) -> None:

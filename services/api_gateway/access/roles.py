@@ -153,6 +153,7 @@ ROUTES: Final[dict[tuple[str, str], Row]] = {
     ("POST", "/v1/fabric/tests"): OPERATE,
     ("GET", "/v1/fabric/tests/{test}"): ANY,
     ("GET", "/v1/cluster"): ANY,
+    ("GET", "/v1/cluster/verify"): OPERATE,
     ("GET", "/v1/memory"): READ,
     ("GET", "/v1/allocations"): READ,
     ("POST", "/v1/allocations"): CREATE,

@@ -14,6 +14,7 @@ from libs.common.devices.topology import Topology
 from libs.common.state.inventory import Inventory
 from services.api_gateway.access.roles import Principal
 from services.api_gateway.channels.job_copies import CopyShown
+from services.api_gateway.http.agreement import VerifyShown
 from services.api_gateway.http.answer_types import (
     AccessList,
     ClusterShown,
@@ -196,6 +197,7 @@ ANSWERS: Final[dict[tuple[str, str], Answer]] = {
     ("POST", "/v1/fabric/tests"): Answer((202,), TestShown),
     ("GET", "/v1/fabric/tests/{test}"): Answer(kind=TestShown),
     ("GET", "/v1/cluster"): Answer(kind=ClusterShown),
+    ("GET", "/v1/cluster/verify"): Answer(kind=VerifyShown),
     ("GET", "/v1/memory"): _list("nodes", NodeMemoryShown),
     ("GET", "/v1/allocations"): _list("allocations", HoldShown),
     ("POST", "/v1/allocations"): Answer((200, 201), AllocationShown),

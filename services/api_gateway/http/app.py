@@ -18,6 +18,7 @@ from services.api_gateway.gateway import Gateway
 from services.api_gateway.http import (
     access,
     adapters,
+    agreement,
     allocations,
     audit,
     bus,
@@ -104,6 +105,7 @@ ROUTERS = (
     usage.router,
     secrets.router,
     locks.router,
+    agreement.router,
     uploads.router,
     access.router,
     audit.router,

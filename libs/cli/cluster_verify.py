@@ -1,0 +1,47 @@
+"""`muster cluster verify`: compare the members' states with a fold of the log that begins anew."""
+
+from typing import Final
+
+import click
+
+from libs.cli.gateway import ask
+from libs.cli.terminal.output import formatted, print_table, print_value
+from libs.cli.terminal.table import Column
+from libs.client.profile import read_profile
+
+COLUMNS: Final = (
+    Column("MEMBER"),
+    Column("STATE"),
+    Column("PARTS"),
+    Column("FIRST KEY", flexible=True),
+)
+# Folding a long log takes a while.
+ANSWER_S: Final = 120.0
+
+
+@click.command("verify")
+@formatted
+def verify(form: str) -> int:
+    """Compare the members' states with a new fold of the log.
+
+    The gateway folds the log up to the newest hash that the leader recorded, from the newest
+    snapshot before it. It compares the result with the record, with its own state and with the
+    scheduler's, and names the parts and the first entry that differ. Exits with 1 if a member
+    differs.
+
+    \b
+    muster cluster verify
+    """
+    found = ask(read_profile(), "GET", "/v1/cluster/verify", answer_s=ANSWER_S)
+    if not print_value(found, form):
+        print(f"after commit {found['seq']}:")
+        print_table(COLUMNS, [_row(each) for each in found["members"]])
+    return 0 if found["agrees"] else 1
+
+
+def _row(member: dict[str, object]) -> list[str]:
+    state = str(member["state"])
+    detail = f" ({member['detail']})" if member["detail"] else ""
+    parts = member["parts"]
+    named = ", ".join(map(str, parts)) if isinstance(parts, list) else ""
+    return [str(member["name"]), state + detail, named or "-", str(member["key"] or "-")]
