@@ -70,7 +70,8 @@ STAY: Final[dict[str, str]] = {
         scheduler.service.COMMIT_FAREWELL_S
         scheduler.service.SILENCE_CHECK_NS
         drains.FORGOTTEN_NS drains.LISTEN_NS connection_nats.PING_S
-        connection_nats.LEAVES_SILENT_SERVER_S feed_nats.LEAVES_S reconnecting.CLOSE_S
+        connection_nats.LEAVES_SILENT_SERVER_S feed_nats.LEAVES_S feed_nats.SHORT_S
+        reconnecting.CLOSE_S
         reconnecting.PAUSE_S second_connection.LOOK_S""",
     (
         "the log's own protocol: one try, repeated until MUSTER_LOG_APPEND_MS or "

@@ -13,6 +13,7 @@ import pytest
 from libs.common import subjects
 from libs.common.errors import Corrupt
 from libs.common.transport.connection_nats import Client, connect
+from libs.common.transport.feed_nats import SHORT_S
 from libs.common.transport.log import Entry
 from libs.common.transport.log_jetstream import JetStreamLog, create_stream
 from tests.natsserver import NatsServer
@@ -88,6 +89,52 @@ async def test_reader_goes_on_at_a_server_with_the_same_history(tmp_path: Path) 
         server.kill()
         shutil.copytree(folder / "jetstream", kept)
         await asyncio.to_thread(exchanged, server, folder, kept)
+        await filled(client, b"3")
+        (entry,) = await taken(batches, 1)
+        assert (entry.seq, entry.data) == (3, b"3")
+    finally:
+        await client.close()
+        server.kill()
+
+
+async def test_reader_stops_where_the_log_ends_before_what_it_has_read(tmp_path: Path) -> None:
+    folder, kept = tmp_path / "server", tmp_path / "kept"
+    folder.mkdir()
+    server = NatsServer(folder)
+    server.start()
+    client = await connect([server.url], "test")
+    try:
+        await filled(client, b"1", b"2")
+        server.kill()
+        shutil.copytree(folder / "jetstream", kept)
+        server.start()
+        log = await filled(client, b"3")
+        batches = log.read(0)
+        assert len(await taken(batches, 3)) == 3
+        await asyncio.to_thread(exchanged, server, folder, kept)
+        with pytest.raises(Corrupt, match="the log ends at 2, before 3"):
+            async with asyncio.timeout(2 * SHORT_S + READ_S):
+                while True:
+                    await anext(batches)
+    finally:
+        await client.close()
+        server.kill()
+
+
+async def test_reader_does_not_need_the_consumer_that_the_server_keeps_for_it(
+    tmp_path: Path,
+) -> None:
+    server = NatsServer(tmp_path)
+    server.start()
+    client = await connect([server.url], "test")
+    try:
+        log = await filled(client, b"1", b"2")
+        batches = log.read(0)
+        assert len(await taken(batches, 2)) == 2
+        js = client.jetstream()
+        for consumer in await js.consumers_info(subjects.STREAM):
+            assert not consumer.config.durable_name
+            await js.delete_consumer(subjects.STREAM, consumer.name)
         await filled(client, b"3")
         (entry,) = await taken(batches, 1)
         assert (entry.seq, entry.data) == (3, b"3")

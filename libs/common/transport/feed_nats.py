@@ -33,6 +33,9 @@ UNSUBSCRIBE_S: Final = 1.0
 LEAVES_S: Final = 10.0
 # Without a message or a server heartbeat for this long, the feed ends.
 SILENCE_S: Final = 3.0
+# Without the entry that the reader has already, or a later one, the feed ends after this time, more
+# than a replica needs to catch up: the log may be shorter than it was.
+SHORT_S: Final = 10.0
 # In a server's heartbeat: the last stream sequence that it has delivered.
 DELIVERED: Final = "Nats-Last-Stream"
 # Number of tokens in a delivery's reply subject without domain and account.
@@ -47,7 +50,7 @@ class Feed:
     A push consumer without acknowledgements. The feed answers its flow control itself, in order
     after the data, so the server sends no more than the reader takes. `known` is the entry `after`
     as the reader has it; None: the reader does not have its bytes. `differs` becomes true if the
-    log has another entry in its place.
+    log has another entry in its place, `short` if it has neither that entry nor a later one.
     """
 
     def __init__(self, client: Client, after: int, known: Entry | None = None) -> None:
@@ -55,6 +58,8 @@ class Feed:
         self.after = after
         self.known = known
         self.differs = False
+        self.short = False
+        self.has_entry = known is None
         self.waiting: list[Entry] = []
         self.grown = asyncio.Event()
         self.broken = False
@@ -68,10 +73,13 @@ class Feed:
         )
         try:
             await self._consume(inbox)
-            self.heard = loop.time()
+            self.heard = began = loop.time()
             while not self.broken and loop.time() - self.heard < SILENCE_S:
                 if not self.waiting:
                     await self._growth()
+                self.short = not self.has_entry and loop.time() - began > SHORT_S
+                if self.short:
+                    break
                 batch, self.waiting = self.waiting[:BATCH_MAX], self.waiting[BATCH_MAX:]
                 yield batch
             if self.waiting:
@@ -130,6 +138,7 @@ class Feed:
             self._heartbeat(int(msg.headers.get(DELIVERED, 0)))
             return
         seq = _sequence(msg.reply)
+        self.has_entry = True
         if self.known is not None and seq == self.known.seq:
             self.differs = self.known != Entry(seq, msg.subject, msg.data)
             self.broken = self.broken or self.differs

@@ -92,6 +92,14 @@ def not_held(seq: int) -> Trimmed:
     )
 
 
+def shorter(last: int, after: int) -> Corrupt:
+    """Return the error for a log that ends before a commit that was read."""
+    return Corrupt(
+        f"the log ends at {last}, before {after}: it was lost or restored; see "
+        "docs/howto/restore.md"
+    )
+
+
 def differs(entry: Entry) -> Corrupt:
     """Return the error for a commit that the log no longer holds as it was read."""
     return Corrupt(

@@ -22,7 +22,7 @@ from nats.js.api import (
 from nats.js.errors import APIError, NotFoundError
 
 from libs.common import subjects
-from libs.common.errors import Corrupt, Unavailable
+from libs.common.errors import Unavailable
 from libs.common.process.cancellation import heed
 from libs.common.transport.connection_nats import ASK_TIMEOUT_S
 from libs.common.transport.feed_nats import Feed
@@ -35,6 +35,7 @@ from libs.common.transport.log import (
     message_id,
     not_held,
     settled_bounds,
+    shorter,
 )
 
 APPEND_TIMEOUT_S: Final = 2.0
@@ -227,14 +228,12 @@ class JetStreamLog:
         """Read through a push subscription.
 
         If it falls silent, breaks or skips, another one starts after the last good sequence. Raises
-        Corrupt if the log then has another commit in the place of the last one that was read.
+        Corrupt if the log then has another commit in the place of the last one that was read, or
+        ends before it.
         """
         first, last = await settled_bounds(self)
         if after > last:
-            raise Corrupt(
-                f"the log ends at {last}, before {after}: it was lost or restored; see "
-                "docs/howto/restore.md"
-            )
+            raise shorter(last, after)
         if after + 1 < first:
             raise not_held(after + 1)
         known: Entry | None = None
@@ -246,6 +245,8 @@ class JetStreamLog:
                 yield batch
             if feed.differs and known is not None:
                 raise differs(known)
+            if feed.short and (last := (await settled_bounds(self))[1]) < after:
+                raise shorter(last, after)
             if feed.broken:
                 await self._refuse_gap(after + 1)
 
