@@ -69,13 +69,13 @@ def an_append_of_unknown_outcome_is_done(patch: pytest.MonkeyPatch) -> None:
 
 def a_writer_disowns_its_earlier_commits(patch: pytest.MonkeyPatch) -> None:
     """A former bug: a restarted service takes its own earlier commits for another process's."""
-    begin = Writer.__init__
+    begin = Shell.__init__
 
-    def attached_to_nothing(self: Writer, *args: Any, **named: Any) -> None:
+    def attached_to_nothing(self: Shell, *args: Any, **named: Any) -> None:
         begin(self, *args, **named)
-        self.attached_seq = 0
+        self.leads, self.writer.attached_seq = True, 0
 
-    patch.setattr(Writer, "__init__", attached_to_nothing)
+    patch.setattr(Shell, "__init__", attached_to_nothing)
 
 
 def the_log_is_trimmed_without_the_archive(patch: pytest.MonkeyPatch) -> None:

@@ -15,12 +15,13 @@ from tests.sim.settings import SETTINGS
 if TYPE_CHECKING:
     from tests.sim.world import World
 
-# A farewell reaches a node with its next heartbeat; then its agent may be away for longer than a
-# lease and its margin.
-HEARD_OF_STOP_S: Final = 1.2
+# A farewell waits for a follower that takes over, and reaches a node with its next heartbeat; then
+# its agent may be away for longer than a lease and its margin.
+HEARD_OF_STOP_S: Final = 1.6
 OUTLIVED_S: Final = 16.0
-# One in so many planned stops is the leader's alone.
-ALONE: Final = 3
+# Planned stops whose time in milliseconds has this rest are the leader's alone.
+ALONE: Final = 7
+ALONE_REST: Final = 3
 
 
 def strike(world: World, blow: Blow) -> None:
@@ -84,7 +85,7 @@ def _planned_stop(world: World, blow: Blow) -> None:
     """
     leaders = [name for name, _ in world.leading()]
     everyone = [name for name in world.slots if name.startswith("scheduler-")]
-    alone = int(blow.at_s * 1_000) % ALONE == 0
+    alone = int(blow.at_s * 1_000) % ALONE == ALONE_REST
     for name in everyone if leaders and not alone else leaders:
         world.slots[name].stop.set()
         world.slots[name].held_until = world.loop.now + blow.length_s
