@@ -79,7 +79,6 @@ VERBS: Final[dict[str, Verb]] = {
     ),
     "memory": Verb(CLUSTER, "Show the memory pools of jobs, by node and device."),
     "queue": Verb(CLUSTER, "List queues and set their policies."),
-    "cluster": Verb(CLUSTER, "Check the services and their states."),
     "reserve": Verb(CLUSTER, "Reserve nodes for tenants or users for a period."),
     "maintenance": Verb(CLUSTER, "Keep nodes free of jobs for a period."),
     "unreserve": Verb(CLUSTER, "End reservations and maintenance windows."),
