@@ -112,6 +112,12 @@ def test_a_freed_lock_goes_to_the_next_claim_with_a_larger_token() -> None:
     assert made.cluster.locks[RED].claims == 1
 
 
+def test_the_end_of_another_grant_frees_nothing() -> None:
+    made = history(asked("a"), granted("a", 2))
+    assert not made.say(freed("a", 1))
+    assert lock_in(made).held_by == "a"
+
+
 def test_a_claim_that_waits_can_be_freed_without_a_token() -> None:
     made = history(asked("a"), asked("b"), granted("a", 1), freed("b"))
     assert list(lock_in(made).claims) == ["a"]
