@@ -10,39 +10,20 @@ import pytest
 from libs.common import subjects
 from libs.common.agreement.questions import naming_keys
 from libs.common.errors import Diverged
-from libs.common.process.clock import SystemClock
-from libs.common.settings.settings import Settings
-from libs.common.transport.log_memory import MemoryLog
-from libs.common.transport.snapshot_store import MemorySnapshots
-from services.scheduler.service import Scheduler
 from tests.integration.gateway_world import World, gateway_world
-from tests.integration.test_gateway_locks import Alone
+from tests.integration.test_gateway_locks import deciding
 from tests.unit.test_agreement import submitted
 
 EVERY = 8
 
 
-def scheduler_of(world: World) -> Scheduler:
-    settings = Settings(cluster_id="test", instance="s1", state_hash_every=EVERY)
-    return Scheduler(
-        log=MemoryLog(world.log.stream, idle_s=0.05),
-        bus=world.bus,
-        clock=SystemClock(),
-        settings=settings,
-        leadership=Alone(),
-        store=MemorySnapshots(),
-    )
-
-
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
-    async with gateway_world(tmp_path, state_hash_every=EVERY) as found:
-        decides = asyncio.create_task(scheduler_of(found).run(asyncio.Event()))
-        try:
-            yield found
-        finally:
-            decides.cancel()
-            await asyncio.gather(decides, return_exceptions=True)
+    async with (
+        gateway_world(tmp_path, state_hash_every=EVERY) as found,
+        deciding(found, state_hash_every=EVERY),
+    ):
+        yield found
 
 
 async def recorded(world: World, after: int = 0) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from libs.common import facts as f
+from libs.common.leadership.leading import give_signs
 from libs.common.process.clock import SystemClock
 from libs.common.settings.settings import Settings
 from libs.common.transport.log_memory import MemoryLog
@@ -24,21 +25,22 @@ class Alone:
         return
 
 
-def scheduler_of(world: World) -> Scheduler:
+def scheduler_of(world: World, **changed: Any) -> Scheduler:
+    """The only scheduler; `changed` are settings."""
     return Scheduler(
         log=MemoryLog(world.log.stream, idle_s=0.05),
         bus=world.bus,
         clock=SystemClock(),
-        settings=Settings(cluster_id="test", instance="s1"),
-        leadership=Alone(),
+        settings=Settings(cluster_id="test", instance="s1", **changed),
+        signs=lambda leading: give_signs(leading, world.bus, Alone()),
         store=MemorySnapshots(),
     )
 
 
 @asynccontextmanager
-async def deciding(world: World) -> AsyncIterator[asyncio.Task[None]]:
-    """A scheduler that decides; cancel it to stop it earlier."""
-    decides = asyncio.create_task(scheduler_of(world).run(asyncio.Event()))
+async def deciding(world: World, **changed: Any) -> AsyncIterator[asyncio.Task[None]]:
+    """A scheduler that decides; cancel it to stop it earlier. `changed` are settings."""
+    decides = asyncio.create_task(scheduler_of(world, **changed).run(asyncio.Event()))
     try:
         yield decides
     finally:
