@@ -167,6 +167,8 @@ PURE: Final = (
     "services/node_agent/watchdog/beats.py",
     "services/scheduler/queueing/backfill.py",
     "services/scheduler/models/drains.py",
+    "services/scheduler/leases/flapping.py",
+    "services/scheduler/leases/former.py",
     "services/scheduler/leases/leases.py",
     "services/scheduler/queueing/limits.py",
     "services/scheduler/queueing/queue_order.py",

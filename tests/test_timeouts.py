@@ -22,7 +22,7 @@ STAY: Final[dict[str, str]] = {
     "a unit, a calendar's length, a bucket of a histogram": """
         ordering.HOUR_NS order_intents.YEAR_S durations.UNITS_S ending.NS_PER_S
         job_intents.DAY_S job_intents.YEAR_S model.GPU_HOUR_SHARE_MS poll_loop.NS_PER_MS
-        lease_watchdog.NS_PER_MS
+        lease_watchdog.NS_PER_MS flapping.SECOND_NS
         rates.WINDOW_NS
         reading.AT_NS requests.NS_PER_S
         admission.SECOND_NS autoscaling.SECOND_NS fairness.SECOND_NS loads.SECOND_NS routing.MS_NS
@@ -65,7 +65,7 @@ STAY: Final[dict[str, str]] = {
         lease_watchdog.FROZEN_NS lease_watchdog.LIVED_NS lease_watchdog.REPORT_NS
         lease_watchdog.LOOK_S lease_watchdog.LOOK_FIRST_S lease_watchdog.AGAIN_FIRST_S
         lease_watchdog.AGAIN_MAX_S lease_watchdog.PRESENT_S lease_watchdog.CLOSE_S
-        setting_checks.FENCE_MAX_S
+        setting_checks.FENCE_MAX_S flapping.WINDOW_NS
         leases.PAUSE_MAX_MS core.decide.LEASE_SLACK_NS timing.NOTICE_MS actions.NOTICE_NS
         scheduler.service.COMMIT_FAREWELL_S
         scheduler.service.SILENCE_CHECK_NS

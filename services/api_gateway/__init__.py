@@ -7,8 +7,8 @@ Writes: JobSubmitted, CancelRequested, TenantSet, KeyCreated, KeyRotated, KeyRev
   NodeRemovalRequested, NodeRevoked, ModelDeployed, ModelScaled, ModelUndeployed, ModelAliasSet,
   ModelShareSet, ModelLimitsSet, ModelAdapterSet, ModelUsed, ModelKeepRequested, ModelKeepDropped,
   NodeDeclaredDead, LeaseProfileSet, GpuServiceSet, GpuControlRequested, FabricTestRequested,
-  NodeDrainCleared, QueueSet, JobUpdated, RequeueRequested, AllocationExtended, ReservationSet,
-  ReservationCleared, LockRequested, LockRenewRequested, LockReleaseRequested
+  NodeDrainCleared, NodeHoldCleared, QueueSet, JobUpdated, RequeueRequested, AllocationExtended,
+  ReservationSet, ReservationCleared, LockRequested, LockRenewRequested, LockReleaseRequested
 Decides: whether a request is valid and authorised, whether the log has room for it, which replica
   serves it
 Never: places a job

@@ -7,7 +7,7 @@ Writes: TermBegan, PluginDisabled, ClusterConfigured, LeaseExtended, LeaseProfil
   ClusterRestored, RestoreSettled, StateHashed, JobQueued, ElementBegun, JobPlaced, JobStopOrdered,
   JobPreempted, DevicesReserved, JobRequeued, JobClosed,
   AllocationWarned, ModelAutoscaled, ReplicasScaled, KeptPlaced, KeptGranted, KeptEvicted, NodeLost,
-  NodeReturned, NodeRemoved,
+  NodeReturned, NodeHeldBack, NodeHoldEnded, NodeRemoved,
   FabricTestBegun, FabricRoundOrdered, FabricRoundClosed, FabricTestEnded, PreflightEnded,
   NodeDrained, LockGranted, LockRenewed, LockFreed
 Decides: order, placement, preemption, retries, stops, replicas of models and what they

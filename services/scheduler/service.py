@@ -145,7 +145,9 @@ class Scheduler:
 
     def _new_state(self, cluster: Cluster) -> State:
         given = self.settings
-        return State(cluster, given.placement, given.grow_after_s, fabric_rules(given))
+        state = State(cluster, given.placement, given.grow_after_s, fabric_rules(given))
+        state.hold_s = given.hold_s
+        return state
 
     def decide(self, now_ns: int) -> Sequence[AnyFact]:
         """Return the facts of the next decision, at `now_ns` by the wall clock."""
@@ -305,12 +307,13 @@ class Scheduler:
         verdict = verdict_on(self.acked, beat, ahead)
         if node is None or ahead is None or verdict != OK:
             return self._lease(beat, verdict, 0)
-        self.leases.hear(self.acked, beat.node_id, now, beat.lease_epoch == self.state.epoch)
+        taken = beat.lease_epoch == self.state.epoch
+        self.leases.hear(self.acked, beat.node_id, now, taken, named=beat.lease_sent_ns)
         self.renewals.hear(self.acked, beat, now)
-        # A node with an older roster still counts a leaving node, or goes by a former timing. It
-        # gets no lease until it has the newer one.
+        # An agent with an older roster counts a leaving node, or goes by a former timing.
         counts_alike = beat.roster_seq >= roster_needed(self.acked) or not node.peer_address
-        usable = node.usable and ahead.usable and counts_alike and self.may_grant(now)
+        hears = counts_alike and not self.leases.is_deaf(self.acked, beat.node_id, now)
+        usable = node.usable and ahead.usable and hears and self.may_grant(now)
         return self._lease(beat, OK, self._grant(beat, now) if usable else 0)
 
     def _grant(self, beat: Heartbeat, now: int) -> int:

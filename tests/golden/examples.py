@@ -297,6 +297,9 @@ EXAMPLES: Final[tuple[AnyFact, ...]] = (
     ),
     f.LeaseProfileSet(profile="fast", timing=Timing(400, 3_400, 1_000, 3_000), user="root"),
     f.LeaseProfileSettled(seq=41),
+    f.NodeHeldBack(node_id=NODE, until_ns=9, lost_ns=5, reason="it was lost 3 times"),
+    f.NodeHoldEnded(node_id=NODE, until_ns=9),
+    f.NodeHoldCleared(node_id=NODE, until_ns=9, user="root"),
     f.WatchdogChanged(node_id=NODE, incarnation=4, missing="it ended (signal 9)"),
     f.FabricRoundClosed(
         test="test-1",

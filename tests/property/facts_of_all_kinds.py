@@ -144,6 +144,8 @@ def by_gateways(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
             yield f.NodeDeclaredDead(
                 node_id=node.node_id, incarnation=node.incarnation, lost=node.lost
             )
+    for node in cluster.nodes.values():
+        yield f.NodeHoldCleared(node_id=node.node_id, until_ns=node.held_until_ns)
     yield f.LeaseProfileSet(
         profile=chance.choice(PROFILES), timing=Timing(lease_ms=100 + chance.randrange(5))
     )
@@ -235,6 +237,13 @@ def by_scheduler(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
             yield f.NodeLost(node_id=node.node_id, incarnation=node.replaced[-1], reason="replaced")
         elif node.incarnation > node.lost and owes_nothing(cluster, node):
             yield f.NodeReturned(node_id=node.node_id, incarnation=node.incarnation)
+        yield f.NodeHeldBack(
+            node_id=node.node_id,
+            until_ns=chance.randrange(9),
+            lost_ns=chance.randrange(9),
+            reason="x",
+        )
+        yield f.NodeHoldEnded(node_id=node.node_id, until_ns=node.held_until_ns)
     for member in cluster.memberships.values():
         if member.leaving and not member.removed and is_empty(cluster, member.node_id):
             yield f.NodeRemoved(node_id=member.node_id)

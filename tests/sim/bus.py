@@ -50,6 +50,9 @@ class Network:
         self.apart: dict[str, float] = {}
         # Pairs of sender and listener between which nothing passes in this direction, until when.
         self.one_way: dict[tuple[str, str], float] = {}
+        # Machines that are not heard, and those that hear nothing, until when.
+        self.mute: dict[str, float] = {}
+        self.deaf: dict[str, float] = {}
         self.channels: dict[str, Any] = {}
         # The machines that probe now, by pair and round (`fabric.py`).
         self.probing: dict[tuple[object, ...], dict[str, None]] = {}
@@ -61,6 +64,8 @@ class Network:
         """Join every machine with the others again, except those that stay away."""
         self.cut = {host: until for host, until in self.cut.items() if host in away}
         self.apart = {host: until for host, until in self.apart.items() if host in away}
+        self.mute = {host: until for host, until in self.mute.items() if host in away}
+        self.deaf = {host: until for host, until in self.deaf.items() if host in away}
 
     def join(self, subscription: SimSubscription) -> None:
         self.subscriptions.append(subscription)
@@ -92,6 +97,10 @@ class Network:
         ):
             return False
         if self.one_way.get((sender, listener), 0.0) > now:
+            return False
+        if sender != listener and (
+            self.mute.get(sender, 0.0) > now or self.deaf.get(listener, 0.0) > now
+        ):
             return False
         return not self.weather.hit("bus_lost", subject)
 

@@ -25,7 +25,13 @@ WATCHDOG_LOST: Final = "watchdog_lost"
 HUNG_PART: Final = 0.3
 LOST_PART: Final = 0.5
 # Kinds of silence (`faults.py`); the agent's is by its name.
-SILENCES: Final = ("cut_off", "agent_dead", "apart_from_control")
+SILENCES: Final = (
+    "cut_off",
+    "agent_dead",
+    "apart_from_control",
+    "is_not_heard",
+    "hears_nothing",
+)
 KILL_BEFORE_S: Final = 0.1
 LOOK_S: Final = 0.25
 # The agent replaces a watchdog that has not answered for this long, and reports one that it could

@@ -15,6 +15,7 @@ SETTINGS: Final = Settings(
     stop_lease_ms=20_000,
     cluster_id="simulated",
     grow_after_s=2,
+    hold_s=3,
     fabric_drain=1,
     fabric_exclude_s=3,
     state_hash_every=0,

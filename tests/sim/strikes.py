@@ -35,10 +35,8 @@ def strike(world: World, blow: Blow) -> None:
             leading.struck(world, blow.target).process.pause(blow.length_s)
         case faults.STALL:
             world.stall(blow.length_s)
-        case faults.CUT:
-            world.network.cut[blow.target] = world.loop.now + blow.length_s
-        case faults.APART:
-            world.network.apart[blow.target] = world.loop.now + blow.length_s
+        case faults.CUT | faults.MUTE | faults.DEAF | faults.APART:
+            _part(world, blow)
         case faults.OUTAGE:
             world.network.cut[CONTROL] = world.loop.now + blow.length_s
             world.stall(blow.length_s)
@@ -75,6 +73,18 @@ def strike(world: World, blow: Blow) -> None:
             deep.strike(world, blow)
         case _:
             _power_cut(world, blow)
+
+
+def _part(world: World, blow: Blow) -> None:
+    """Let nothing pass, to or from a machine, in one direction or both."""
+    network = world.network
+    ways = {
+        faults.CUT: network.cut,
+        faults.MUTE: network.mute,
+        faults.DEAF: network.deaf,
+        faults.APART: network.apart,
+    }
+    ways[blow.kind][blow.target] = world.loop.now + blow.length_s
 
 
 def _planned_stop(world: World, blow: Blow) -> None:

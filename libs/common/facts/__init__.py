@@ -75,6 +75,9 @@ from libs.common.facts.lock_facts import LockRenewed as LockRenewed
 from libs.common.facts.lock_facts import LockRenewRequested as LockRenewRequested
 from libs.common.facts.lock_facts import LockRequested as LockRequested
 from libs.common.facts.lock_facts import LockWish as LockWish
+from libs.common.facts.membership_facts import NodeHeldBack as NodeHeldBack
+from libs.common.facts.membership_facts import NodeHoldCleared as NodeHoldCleared
+from libs.common.facts.membership_facts import NodeHoldEnded as NodeHoldEnded
 from libs.common.facts.membership_facts import NodeInvited as NodeInvited
 from libs.common.facts.membership_facts import NodeJoined as NodeJoined
 from libs.common.facts.membership_facts import NodeLost as NodeLost
@@ -170,6 +173,7 @@ GatewayFact = (
     | GpuControlRequested
     | FabricTestRequested
     | NodeDrainCleared
+    | NodeHoldCleared
     | OrderFact
     | LockWish
 )
@@ -187,7 +191,7 @@ JobDecision = (
     | JobClosed
     | AllocationWarned
 )
-NodeDecision = NodeLost | NodeReturned | NodeRemoved | FabricDecision
+NodeDecision = NodeLost | NodeReturned | NodeHeldBack | NodeHoldEnded | NodeRemoved | FabricDecision
 ModelDecision = ModelAutoscaled | ReplicasScaled
 SchedulerFact = TermFact | JobDecision | ModelDecision | KeptDecision | NodeDecision | LockDecision
 NodeJobFact = (

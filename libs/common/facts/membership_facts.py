@@ -23,6 +23,34 @@ class NodeLost(Fact, frozen=True, tag="node.lost"):
     reason: str = "silent"
 
 
+class NodeHeldBack(Fact, frozen=True, tag="node.held_back"):
+    """The scheduler gives a node no new jobs for a time, because it was lost again and again.
+
+    `until_ns` is when that ends, by the scheduler's wall clock. `lost_ns` is the stamp of the last
+    loss that the decision counted.
+    """
+
+    node_id: NodeId
+    until_ns: int
+    lost_ns: int
+    reason: str
+
+
+class NodeHoldEnded(Fact, frozen=True, tag="node.hold_ended"):
+    """The time is over for which a node was held back until `until_ns`."""
+
+    node_id: NodeId
+    until_ns: int
+
+
+class NodeHoldCleared(Fact, frozen=True, tag="node.hold_cleared"):
+    """An operator ended the hold of a node until `until_ns`."""
+
+    node_id: NodeId
+    until_ns: int
+    user: str = ""
+
+
 class NodeReturned(Fact, frozen=True, tag="node.returned"):
     """A lost node came back and takes work again: agent and scheduler agree on what runs there."""
 

@@ -14,7 +14,7 @@ from libs.common.folds.device_fold import follow_devices, forget_health
 from libs.common.life import node_life
 from libs.common.model import ID_PATTERN, NodeId, attempt_key
 from libs.common.state.cluster import Cluster, Node, is_removed
-from libs.common.state.node import LINKS_KEPT, TEXT_MAX, TRANSPORTS, LinkView
+from libs.common.state.node import LINKS_KEPT, LOSSES_KEPT, TEXT_MAX, TRANSPORTS, LinkView
 
 # A registration further ahead than this of the last one is ignored: one forged number must not lock
 # out the agent's own.
@@ -110,6 +110,8 @@ def lost(cluster: Cluster, fact: f.NodeLost, stamp: Stamp) -> Change:
         return IGNORED
     node.lost, node.dead = max(node.lost, fact.incarnation), max(node.dead, dead)
     node.ended = max(node.ended, ended)
+    if fact.reason in (node_life.SILENT, node_life.UNGUARDED):
+        node.losses_ns = (*node.losses_ns, stamp.at_ns)[-LOSSES_KEPT:]
     node.replaced = [each for each in node.replaced if each > node.lost]
     node.reason = fact.reason
     if node.returned <= node.lost:
@@ -145,6 +147,23 @@ def returned(cluster: Cluster, fact: f.NodeReturned, stamp: Stamp) -> Change:
     if not node.replaced:  # one that was replaced meanwhile stays unreachable
         follow_devices(cluster, node, "node.returned")
     return Change(tuple(node.members), (fact.node_id,))
+
+
+def held_back(cluster: Cluster, fact: f.NodeHeldBack, stamp: Stamp) -> Change:
+    node = cluster.nodes.get(fact.node_id)
+    if node is None:
+        return IGNORED
+    node.held_until_ns, node.held_for_ns = fact.until_ns, fact.lost_ns
+    node.hold_reason = fact.reason
+    return Change((), (fact.node_id,))
+
+
+def hold_over(cluster: Cluster, fact: f.NodeHoldEnded | f.NodeHoldCleared, stamp: Stamp) -> Change:
+    node = cluster.nodes.get(fact.node_id)
+    if node is None or fact.until_ns <= node.hold_over_ns:
+        return IGNORED
+    node.hold_over_ns = fact.until_ns
+    return Change((), (fact.node_id,))
 
 
 def _elsewhere(node: Node, fact: f.NodeRegistered) -> bool:

@@ -69,6 +69,8 @@ HELP: Final = {
         "Commits between two hashes of the state, which members compare with the leader's. 0: no "
         "hashes. Give all services the same value."
     ),
+    "hold_s": "Scheduler: time for which a node that was lost three times within an hour gets no "
+    "new jobs; doubled with each further loss. 0: it gets some at once.",
     "fabric_every_s": (
         "Seconds between tests of the fabric that begin while no job waits. Only idle nodes are "
         "measured. 0: only when an operator asks."

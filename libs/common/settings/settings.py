@@ -45,6 +45,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     placement: str = "fragmentation"
     grow_after_s: int = 300
     state_hash_every: int = 8_192
+    hold_s: int = 600
     fabric_every_s: int = 86_400
     fabric_pair_ms: int = 200
     fabric_bulk_kib: int = 8_192

@@ -8,6 +8,8 @@ from libs.common.life import node_life
 from libs.common.model import AttemptRef, GpuId, JobId, Member, NodeId
 
 LINKS_KEPT: Final = 64
+# Times of losses; a node that flaps is judged by them.
+LOSSES_KEPT: Final = 8
 # Characters of a reason.
 TEXT_MAX: Final = 300
 TRANSPORTS: Final = ("rdma", "tcp")
@@ -58,6 +60,8 @@ class Node(msgspec.Struct):
     `unguarded` is why its lease watchdog is missing; empty: it runs. `fence_ms` is the time of its
     hardware watchdog, 0 without one. `ended` is the highest incarnation that was lost with a proof
     that its jobs have ended; jobs of later ones may be alive although the node is lost.
+    `losses_ns` are the stamps of its last losses by silence. It is held back until `held_until_ns`
+    for the losses up to `held_for_ns`, unless the hold of `hold_over_ns` is over.
     """
 
     node_id: NodeId
@@ -120,6 +124,11 @@ class Node(msgspec.Struct):
     unguarded: str = ""
     fence_ms: int = 0
     ended: int = 0
+    losses_ns: tuple[int, ...] = ()
+    held_until_ns: int = 0
+    held_for_ns: int = 0
+    hold_over_ns: int = 0
+    hold_reason: str = ""
 
     @property
     def usable(self) -> bool:
@@ -135,7 +144,14 @@ class Node(msgspec.Struct):
     @property
     def withheld(self) -> str:
         """Why the node takes no new work for now, although it is usable; empty: it takes some."""
-        return f"its lease watchdog is missing: {self.unguarded}" if self.unguarded else ""
+        if self.unguarded:
+            return f"its lease watchdog is missing: {self.unguarded}"
+        return self.hold_reason if self.is_held else ""
+
+    @property
+    def is_held(self) -> bool:
+        """True while the node is held back because it was lost again and again."""
+        return self.held_until_ns > self.hold_over_ns
 
     @property
     def is_drained(self) -> bool:

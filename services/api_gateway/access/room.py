@@ -38,6 +38,7 @@ LEVELS: Final[dict[type[f.Fact], float]] = {
     f.LockRequested: CHANGES,
     f.NodeDrainCleared: ENDINGS,
     f.LeaseProfileSet: CHANGES,
+    f.NodeHoldCleared: ENDINGS,
     f.AccessRecorded: RECORDS,
     f.ModelUsed: RECORDS,
     f.SecretSet: RECORDS,

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from libs.common.errors import Refused
-from libs.common.facts import FabricTestRequested, NodeDrainCleared
+from libs.common.facts import FabricTestRequested, NodeDrainCleared, NodeHoldCleared
 from libs.common.life import gpu_life
 from libs.common.model import NodeId
 from libs.common.state.cluster import Cluster, Node
@@ -51,10 +51,16 @@ def requested_test(cluster: Cluster, body: object, test: str) -> FabricTestReque
     return FabricTestRequested(test=test, nodes=distinct, user=user)
 
 
-def drain_clearance(node: Node, body: object) -> list[NodeDrainCleared]:
-    """Return the fact that ends the scheduler's drain, if the request sets the node online."""
+def drain_clearance(node: Node, body: object) -> list[NodeDrainCleared | NodeHoldCleared]:
+    """Return the facts that end the scheduler's drain and hold, if the request sets the node
+    online.
+    """
     values = body if isinstance(body, dict) else {}
-    if values.get("service") != gpu_life.ONLINE or not node.is_drained:
+    if values.get("service") != gpu_life.ONLINE:
         return []
-    user = str(values.get("user", ""))
-    return [NodeDrainCleared(node_id=node.node_id, test=node.drained_by, user=user)]
+    user, facts = str(values.get("user", "")), list[NodeDrainCleared | NodeHoldCleared]()
+    if node.is_drained:
+        facts.append(NodeDrainCleared(node_id=node.node_id, test=node.drained_by, user=user))
+    if node.is_held:
+        facts.append(NodeHoldCleared(node_id=node.node_id, until_ns=node.held_until_ns, user=user))
+    return facts

@@ -377,6 +377,9 @@ _SUMMARY: Final[dict[type, Callable[[Any], str]]] = {
     ),
     f.NodeLost: lambda x: f"node {x.node_id} lost: {x.reason}",
     f.NodeReturned: lambda x: f"node {x.node_id} returned",
+    f.NodeHeldBack: lambda x: f"node {x.node_id} held back: {x.reason}",
+    f.NodeHoldEnded: lambda x: f"node {x.node_id} is not held back any more",
+    f.NodeHoldCleared: lambda x: f"hold of node {x.node_id} ended by {_user(x.user)}",
     f.NodeRemoved: lambda x: f"node {x.node_id} removed",
     f.NodeRegistered: _registered,
     f.JobStarted: lambda x: (

@@ -25,7 +25,14 @@ from libs.common.state.state_hash import NO_HASH, StateHash
 from services.scheduler.decide.elastic import grow
 from services.scheduler.decide.fabric import drain_suspect
 from services.scheduler.decide.locks import serve_locks
-from services.scheduler.decide.nodes import bury_node, lose_node, remove_node, return_node, vacate
+from services.scheduler.decide.nodes import (
+    bury_node,
+    hold_back,
+    lose_node,
+    remove_node,
+    return_node,
+    vacate,
+)
 from services.scheduler.decide.placing import (
     catch_up,
     enqueue,
@@ -97,6 +104,7 @@ def decide(
         or stop_unsaved(state)
         or bury_node(state)
         or return_node(state)
+        or hold_back(state)
         or lose_node(state, observed.silent)
         or vacate(state)
         or remove_node(state, observed.removable)

@@ -9,6 +9,7 @@ from typing import Final
 from libs.common import reasons
 from libs.common.facts import (
     AnyFact,
+    NodeHoldEnded,
     NodeLost,
     NodeRemoved,
     NodeReturned,
@@ -17,6 +18,7 @@ from libs.common.life import job_life, node_life
 from libs.common.model import NodeId
 from libs.common.state.cluster import Node, is_removed
 from services.scheduler.decide.stops import stop_order
+from services.scheduler.leases import flapping
 from services.scheduler.leases.renewals import is_empty
 from services.scheduler.placement.bits import indexes
 from services.scheduler.state.state import State
@@ -71,6 +73,18 @@ def lose_node(state: State, silent: Sequence[tuple[NodeId, int]]) -> Sequence[An
 def _surely_ended(node: Node) -> bool:
     """Return whether the jobs of a silent node have ended, even if its supervisors hang."""
     return not node.unguarded or node.fence_ms > 0
+
+
+def hold_back(state: State) -> Sequence[AnyFact]:
+    """Hold back a node that was lost again and again, and end a hold whose time is over."""
+    for node_id in state.nodes.held:
+        until_ns = state.cluster.nodes[node_id].held_until_ns
+        if until_ns <= state.wall_ns:
+            return (NodeHoldEnded(node_id=node_id, until_ns=until_ns),)
+    if state.hold_s and flapping.may_hold(state.cluster, state.nodes.held):
+        for node_id in state.nodes.unsteady:
+            return (flapping.hold(state.cluster.nodes[node_id], state.hold_s, state.wall_ns),)
+    return NONE
 
 
 def vacate(state: State) -> Sequence[AnyFact]:

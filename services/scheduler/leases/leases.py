@@ -33,6 +33,9 @@ class Leases:
         self.heard: dict[NodeId, int] = {}
         self.watched: dict[NodeId, tuple[bool, int]] = {}
         self.noticed: dict[NodeId, int] = {}
+        # The lease that each node named last, and since when it was answered and named no other.
+        self.named: dict[NodeId, int] = {}
+        self.unnamed_since: dict[NodeId, int] = {}
         self.listening_since = 0
         self.ticked = 0
         self.deaf = False
@@ -48,14 +51,20 @@ class Leases:
         self.floor = now + (timing.lease_ms + timing.term_ms) * MS
         self.extension_over = max(self.floor, now + (cluster.extension_ms + timing.term_ms) * MS)
         self.taken.clear()
+        self.unnamed_since.clear()
         self.ticked = self.listening_since = now
 
-    def hear(self, cluster: Cluster, node_id: NodeId, now: int, taken: bool) -> None:
-        """Note a heartbeat. `taken` is true if it names a lease of this term.
+    def hear(
+        self, cluster: Cluster, node_id: NodeId, now: int, taken: bool, named: int = 0
+    ) -> None:
+        """Note a heartbeat. `taken` is true if it names a lease of this term, `named` says which.
 
         Supervisors see that lease a moment later, so its time counts from now.
         """
         self.heard[node_id] = now
+        if self.named.get(node_id) != named:
+            self.named[node_id] = named
+            self.unnamed_since.pop(node_id, None)
         if taken and node_id not in self.taken:
             self.taken[node_id] = None
             self.granted[node_id] = max(
@@ -69,10 +78,21 @@ class Leases:
         """
         until = now + cluster.timing.lease_ms * MS
         self.granted[node_id] = max(self.granted.get(node_id, 0), until)
+        self.unnamed_since.setdefault(node_id, now)
         return cluster.timing.lease_ms
+
+    def is_deaf(self, cluster: Cluster, node_id: NodeId, now: int) -> bool:
+        """Return whether the node is heard but hears nothing: it was answered for a lease and its
+        margin, and has named no new lease.
+
+        It gets no more leases, so it is lost like a silent node. Its next registration ends this.
+        """
+        since = self.unnamed_since.get(node_id)
+        return since is not None and now - since > slowest_timing(cluster).silence_ms * MS
 
     def returned(self, cluster: Cluster, node_id: NodeId, now: int) -> None:
         """Count the node's silence from now, because the log has acknowledged its return."""
+        self.unnamed_since.pop(node_id, None)
         self._count_from(cluster, node_id, now)
 
     def extension_is_over(self, cluster: Cluster, now: int) -> bool:

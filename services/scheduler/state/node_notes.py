@@ -6,6 +6,7 @@ Pure, and derived: a part of `State`.
 from libs.common.model import WHOLE_GPU, NodeId
 from libs.common.state.cluster import Cluster, Node, is_leaving, is_removed, owes_nothing
 from libs.common.state.ordering import MIB
+from services.scheduler.leases import flapping
 from services.scheduler.policies import Sizes
 
 
@@ -13,7 +14,8 @@ class NodeNotes:
     """Nodes to take back, to declare lost or to remove, and the size of the cluster.
 
     `returning` may be taken back, and `dead` were declared dead by an operator; both are bits, as
-    in `Capacity.index`. `leaving` are registered nodes that are still to be removed. `sizes` is the
+    in `Capacity.index`. `leaving` are registered nodes that are still to be removed. `unsteady` are
+    to be held back, and `held` are. `sizes` is the
     sum over all nodes that take jobs.
     """
 
@@ -21,6 +23,8 @@ class NodeNotes:
         self.returning = 0
         self.dead = 0
         self.leaving: dict[NodeId, None] = {}
+        self.unsteady: dict[NodeId, None] = {}
+        self.held: dict[NodeId, None] = {}
         self.sizes: Sizes = (0, 0, 0)
         self._size_of: dict[NodeId, Sizes] = {}
 
@@ -39,6 +43,8 @@ class NodeNotes:
             self.leaving[node_id] = None
         else:
             self.leaving.pop(node_id, None)
+        _note_in(self.unsteady, node_id, flapping.is_unsteady(node))
+        _note_in(self.held, node_id, node.is_held)
         self._note_size(node)
 
     def _note_size(self, node: Node) -> None:
@@ -55,3 +61,10 @@ class NodeNotes:
                 self.sizes[1] + size[1] - old[1],
                 self.sizes[2] + size[2] - old[2],
             )
+
+
+def _note_in(nodes: dict[NodeId, None], node_id: NodeId, belongs: bool) -> None:
+    if belongs:
+        nodes[node_id] = None
+    else:
+        nodes.pop(node_id, None)

@@ -90,6 +90,8 @@ class State:
         # The clocks of other writers may be wrong.
         own = cluster.writers.get(subjects.SCHEDULER)
         self.wall_ns = own.at_ns if own is not None else 0
+        # Seconds for which a node that flaps is held back; 0: never.
+        self.hold_s = 0
         self.nodes = NodeNotes()
         self.buckets = Buckets()
         self.start_limits = StartLimits()
