@@ -18,6 +18,7 @@ from libs.common.model import JobId
 from libs.common.quantities import counted
 from services.api_gateway.times import rfc3339
 from services.api_gateway.views.fabric_words import FABRIC_WORDS
+from services.api_gateway.views.lock_words import LOCK_WORDS
 
 SEQS_PER_JOB: Final = 1_000
 FIRST_KEPT: Final = 100
@@ -336,18 +337,7 @@ _SUMMARY: Final[dict[type, Callable[[Any], str]]] = {
     ),
     f.ReservationSet: _reservation,
     f.StateHashed: lambda x: f"hash of the state after commit {x.seq}",
-    f.LockRequested: lambda x: (
-        f"lock {x.lock} of {x.tenant} requested by {_user(x.user)} as {x.holder}"
-    ),
-    f.LockRenewRequested: lambda x: f"renewal of lock {x.lock} of {x.tenant} for {x.holder}",
-    f.LockReleaseRequested: lambda x: (
-        f"lock {x.lock} of {x.tenant} released by {_user(x.user)} as {x.holder}"
-    ),
-    f.LockGranted: lambda x: (
-        f"lock {x.lock} of {x.tenant} granted to {x.holder} with token {x.token}"
-    ),
-    f.LockRenewed: lambda x: f"lock {x.lock} of {x.tenant} renewed for {x.holder}",
-    f.LockFreed: lambda x: f"claim {x.holder} on lock {x.lock} of {x.tenant} ended: {x.reason}",
+    **LOCK_WORDS,
     f.ReservationCleared: lambda x: f"reservation {x.reservation} removed by {_user(x.user)}",
     f.ElementBegun: lambda x: f"element {x.number} of array {x.array} begun",
     f.JobPlaced: _placed,
