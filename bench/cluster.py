@@ -12,13 +12,14 @@ import subprocess
 import tempfile
 import time
 import urllib.request
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+import msgspec
 
 from libs.embedded import identity, plan, servers
 from libs.embedded.living import die_with_parent
@@ -50,8 +51,10 @@ def quantile(values: list[float], part: float) -> float:
 class Cluster:
     """A running one: `url` and `key` of the gateway, the processes by name.
 
-    `grpc` is the address of gRPC, if it was asked for.
+    `grpc` is the address of gRPC, if it was asked for. `monitors` are those of the log's servers.
     """
+
+    monitors: Sequence[str] = ()
 
     def __init__(
         self,
@@ -127,32 +130,35 @@ def running(
     grpc: bool = False,
     schedulers: int = 1,
     proxied: Callable[[str], Any] | None = None,
+    monitored: bool = False,
+    agents: bool = True,
 ) -> Iterator[Cluster]:
     """Run a cluster that answers, until the end of the block; `urls` are its gateways'.
 
     `local`: own devices too, with these variables. `environment` are further variables.
     `proxied` makes the way of each agent to the log, which has a `url`, of the log's.
+    `monitored`: the log's servers answer at a monitoring port. `agents` False: the caller starts
+    the agents of `nodes`.
     """
     with tempfile.TemporaryDirectory(prefix="muster-bench-", ignore_cleanup_errors=True) as folder:
         state = Path(folder)
         (state / "logs").mkdir()
-        (nats_port,), port = servers.free_ports(1), servers.free_port_run(gateways)
-        shape = Shape(
+        found = Shape(
             cluster_id="bench",
             nodes=nodes,
             gpus=gpus,
-            port=port,
             gateways=gateways,
             schedulers=schedulers,
-            nats_port=nats_port,
             local=local is not None,
-            grpc_port=servers.free_ports(1)[0] if grpc else 0,
         )
-        group = servers.start_servers(state, replicas, shape.fleet, shape.log_bytes)
+        shape = _with_ports(found, grpc)
+        group = servers.start_servers(state, replicas, shape.fleet, shape.log_bytes, monitored)
         key = identity.api_key(state / "keys", "")
         identity.public_key(state / "keys", plan.AUDIT_HEADS_KEY)
         added = _added(group, {**(local or {}), **(environment or {})})
-        specs = [*plan.control_plane(state, shape), *plan.agents(state, shape)]
+        specs = plan.control_plane(state, shape)
+        specs += plan.agents(state, shape) if agents else []
+        expected = nodes + (local is not None) if agents else 0
         processes = {f"nats-{i}": process for i, process in enumerate(group.running)}
         kept = [spec for spec in specs if spec.name != "audit" or audit]
         ways = {name: proxied(group.urls[0]) for name in shape.fleet.nodes} if proxied else {}
@@ -162,10 +168,10 @@ def running(
         processes |= {name: begin() for name, begin in starts.items()}
         try:
             try:
-                await_ready(f"http://127.0.0.1:{port}", key, nodes + (local is not None))
+                await_ready(shape.gateway, key, expected)
             except TimeoutError as error:
                 raise TimeoutError(f"{error}\n{last_lines(state / 'logs')}") from None
-            urls = tuple(f"http://127.0.0.1:{port + number}" for number in range(gateways))
+            urls = tuple(f"http://127.0.0.1:{shape.port + number}" for number in range(gateways))
             cluster = Cluster(
                 state,
                 url=urls[0],
@@ -177,10 +183,19 @@ def running(
                 added=added,
             )
             cluster.proxies, cluster.starts = ways, starts
+            cluster.monitors = group.monitors
             yield cluster
         finally:
             end([process for name, process in processes.items() if not name.startswith("nats")])
             end(group.running)
+
+
+def _with_ports(shape: Shape, grpc: bool) -> Shape:
+    """Return the shape with free ports."""
+    (nats_port, grpc_port), port = servers.free_ports(2), servers.free_port_run(shape.gateways)
+    return msgspec.structs.replace(
+        shape, port=port, nats_port=nats_port, grpc_port=grpc_port if grpc else 0
+    )
 
 
 def _added(group: servers.Servers, more: Mapping[str, str]) -> dict[str, str]:

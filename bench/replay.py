@@ -2,10 +2,11 @@
 instead.
 
 The facts belong to jobs that live whole lives on 16 nodes. They come in commits of up to 100 facts,
-as a busy cluster groups them.
+as a busy cluster groups them. `FACTS=10000000` chooses their number.
 """
 
 import asyncio
+import os
 import tempfile
 import time
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ from libs.common.transport.writer import Writer
 from libs.embedded.permissions import Fleet, gateway_name, node_name
 from libs.embedded.servers import Servers, start_servers
 
-FACTS = 100_000 if QUICK else 1_000_000
+FACTS = int(os.environ.get("FACTS") or (100_000 if QUICK else 1_000_000))
 NODES = 16
 FACTS_PER_JOB = 9
 JOBS_AT_ONCE = 25

@@ -160,11 +160,12 @@ def _connected(host: str, port: int, tls: ssl.SSLContext | None) -> socket.socke
 
 
 class Servers(msgspec.Struct):
-    """Running servers. `stop` ends them."""
+    """Running servers. `stop` ends them. `monitors` are their monitoring addresses, if any."""
 
     urls: list[str]
     keys: Path
     running: list[subprocess.Popen[bytes]]
+    monitors: list[str] = []
 
     def seed(self, name: str) -> bytes:
         """Return the seed of a process, for `connection_nats.connect(urls, name, seed)`."""
@@ -181,15 +182,19 @@ class Servers(msgspec.Struct):
 
 
 def start_servers(
-    state: Path, count: int = 1, fleet: Fleet | None = None, log_bytes: int = 1 << 30
+    state: Path,
+    count: int = 1,
+    fleet: Fleet | None = None,
+    log_bytes: int = 1 << 30,
+    monitored: bool = False,
 ) -> Servers:
     """Start `count` servers on free ports of loopback; more than one form a cluster.
 
     A cluster elects its leader some seconds later: `log_jetstream.create_stream` waits for it.
     Raises Unavailable if a server does not start.
     """
-    ports = free_ports(2 * count)
-    ports, route_ports = ports[:count], ports[count:]
+    ports = free_ports(3 * count)
+    ports, route_ports, monitor_ports = ports[:count], ports[count:-count], ports[-count:]
     addresses = [f"{LOOPBACK}:{port}" for port in route_ports]
     peers = nats_config.Peers(tuple(addresses), secrets.token_hex(16)) if count > 1 else None
     started = Servers([f"nats://{LOOPBACK}:{port}" for port in ports], state / "keys", [])
@@ -203,6 +208,7 @@ def start_servers(
             log_bytes=log_bytes,
             peers=peers,
             route_address=addresses[index],
+            monitor_port=monitor_ports[index] if monitored else 0,
         )
         write_config(state, config, fleet or Fleet())
         with (state / f"{name}.log").open("ab") as log:
@@ -213,6 +219,8 @@ def start_servers(
                     command, env=own, stdout=log, stderr=log, preexec_fn=die_with_parent()
                 )
             )
+    if monitored:
+        started.monitors += [f"http://{LOOPBACK}:{port}" for port in monitor_ports]
     try:
         for index, port in enumerate(ports):
             wait_ready(port, f"nats-{index + 1}")

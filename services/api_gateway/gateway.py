@@ -301,7 +301,7 @@ class Gateway:
                 self.fill = await self.filled() if self.filled is not None else 0.0
             except Unavailable:
                 pass  # /readyz shows that the reader hears nothing
-            self.telemetry.survey(self.cluster, self.lag, self.fill)
+            self.telemetry.survey(self.cluster, self.lag, self.fill, len(asyncio.all_tasks()))
             self.queues.refresh()
             await asyncio.sleep(SURVEY_EVERY_S)
 

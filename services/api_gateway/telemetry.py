@@ -300,12 +300,16 @@ class Telemetry:
             "Used part of the stream's bytes",
             registry=self.registry,
         )
+        self.tasks = Gauge(
+            "muster_gateway_tasks", "Tasks of the event loop", registry=self.registry
+        )
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
         self._answered.of(method, route, status).inc()
         self._latency.of(method, route).observe(seconds)
 
-    def survey(self, cluster: Cluster, lag: int, fill: float) -> None:
+    def survey(self, cluster: Cluster, lag: int, fill: float, tasks: int = 0) -> None:
+        self.tasks.set(tasks)
         self.seq.set(cluster.seq)
         self.fabric.survey(cluster)
         self.lag.set(lag)

@@ -20,11 +20,11 @@ from tests.chaos.machines.history import CANCEL, CLUSTER, READ, SUBMIT, History,
 from tests.chaos.machines.hosts import AGAIN_S, Hosts, ask, get
 
 SCRIPT: Final = Path(__file__).with_name("job.py")
-EVERY_S: Final = (0.3, 0.9)
+EVERY_S: Final = (0.5, 1.5)
 TRIES_MAX: Final = 200
 READ_EVERY_S: Final = 0.5
 # The GPUs that each tenant may use at a time.
-LIMITS: Final = {"red": 5, "blue": 9}
+LIMITS: Final = {"red": 6, "blue": 9}
 ALWAYS: Final = 1_000_000
 SAID_CHARS: Final = 200
 

@@ -1,5 +1,5 @@
 """A real cluster whose processes run on hosts of their own: three nats-servers with a disk each,
-two schedulers, two gateways, quota, audit and four agents.
+two schedulers, quotas, audits and gateways, and four agents.
 
 The programs, keys and settings are those of deploy/docker-compose.yml; a process that ends is
 started again, as Docker does. All processes end with this one.
@@ -28,9 +28,11 @@ from tests.chaos.machines.network import Network
 
 SERVERS: Final = c.SERVERS
 SCHEDULERS: Final = ("scheduler-a", "scheduler-b")
+QUOTAS: Final = ("quota", "quota-b")
+AUDITS: Final = ("audit", "audit-b")
 GATEWAYS: Final = ("gateway-a", "gateway-b")
 NODES: Final = ("node-1", "node-2", "node-3", "node-4")
-SERVICES: Final = (*SCHEDULERS, "quota", "audit", *GATEWAYS)
+SERVICES: Final = (*SCHEDULERS, *QUOTAS, *AUDITS, *GATEWAYS)
 GPUS: Final = 4
 GATEWAY_PORT: Final = 8080
 DISK_BYTES: Final = 1 << 30
@@ -94,9 +96,11 @@ class Hosts:
 
     def environment(self, name: str) -> dict[str, str]:
         """Return the settings of a process, as its container has them."""
-        own = self.folder / "volumes" / name
+        kind = _kind(name)
+        shared = kind if name in (*QUOTAS, *AUDITS) else name
+        own = self.folder / "volumes" / shared
         own.mkdir(parents=True, exist_ok=True)
-        process = name.rpartition("-")[0] if name in SCHEDULERS else name
+        process = kind if name in (*SCHEDULERS, *QUOTAS, *AUDITS) else name
         process = permissions.node_name(name) if name in NODES else process
         told = {
             "NATS": ",".join(f"nats://{self.network.address[each]}:4222" for each in SERVERS),
@@ -113,18 +117,20 @@ class Hosts:
         return inherited | plan.ALONE | {f"MUSTER_{key}": value for key, value in told.items()}
 
     def _of_kind(self, name: str) -> dict[str, str]:
-        if name in SCHEDULERS:
-            return {"INSTANCE": name[-1]}
+        instance = "b" if name.endswith("-b") else "a"
+        if name in (*SCHEDULERS, *QUOTAS):
+            return {"INSTANCE": instance}
         if name in GATEWAYS:
             return {
-                "INSTANCE": name[-1],
+                "INSTANCE": instance,
                 "GATEWAY_HOST": self.network.address[name],
                 "GATEWAY_PORT": str(GATEWAY_PORT),
                 "API_KEYS_FILE": str(identity.api_keys_file(self.keys)),
                 "VAULT_KEY_FILE": str(identity.vault_key_file(self.keys)),
             }
-        if name == "audit":
+        if name in AUDITS:
             return {
+                "INSTANCE": instance,
                 "TRIMMER_SEED_FILE": str(identity.seed_file(self.keys, permissions.TRIMMER)),
                 "AUDIT_KEY_FILE": str(identity.seed_file(self.keys, c.HEADS)),
                 "AUDIT_STREAM_BYTES": str(LOG_BYTES // 4),
@@ -185,7 +191,7 @@ class Hosts:
                 each: os.environ[each] for each in plan.PASSED_ON if each in os.environ
             } | plan.ALONE
         else:
-            module = MODULES[name.split("-")[0]]
+            module = MODULES[_kind(name)]
             command, environment = [sys.executable, "-m", module], self.environment(name)
         log = self.folder / "logs" / f"{name}.log"
         spec = Spec(name, [*self.network.inside(name), *command], environment, log)
@@ -202,6 +208,10 @@ class Hosts:
             ending = [self.children[name].end(STOP_S) for name in names if name in self.children]
             await asyncio.gather(*ending)
         await asyncio.gather(*self.keeping)
+
+
+def _kind(name: str) -> str:
+    return name.partition("-")[0]
 
 
 def _name_of(pid: str) -> str:

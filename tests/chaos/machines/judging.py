@@ -29,7 +29,7 @@ from tests.chaos.machines import clients, history_checks, spans
 from tests.chaos.machines.clients import Clients
 from tests.chaos.machines.hosts import AGAIN_S, GPUS, NODES, Hosts, get, healthy
 
-ALL_ENDED_S: Final = 240.0
+ALL_ENDED_S: Final = 300.0
 ARCHIVED_S: Final = 60.0
 VERIFY_S: Final = 120.0
 
