@@ -31,7 +31,7 @@ from libs.embedded import (
     servers,
 )
 from libs.embedded.disk_watch import DiskWatch
-from libs.embedded.keeper import Keeper
+from libs.embedded.keeper import Keeper, load
 from libs.embedded.living import life
 from libs.embedded.processes import Child, Say, Spec, last_line, rotate
 from libs.embedded.server_answers import ServerAnswers
@@ -104,7 +104,8 @@ class Launcher:
         self.stop.set()
 
     async def _begin(self) -> None:
-        self._keep([plan.server(self.state, self.config)])
+        nodes = len(self.shape.fleet.nodes) + len(load(self.state).nodes)
+        self._keep([plan.server(self.state, self.config, nodes)])
         await asyncio.to_thread(self._wait_server)
         scheduler, *others = plan.control_plane(self.state, self.shape)
         self._keep([scheduler])

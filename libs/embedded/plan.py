@@ -58,8 +58,9 @@ def configure(state: Path, shape: Shape, found: Admitted) -> dict[str, str]:
     return servers.write_config(state, server, shape.fleet, found)
 
 
-def server(state: Path, config: Path) -> Spec:
-    environment = _inherited_variables(os.environ) | servers.ENVIRONMENT
+def server(state: Path, config: Path, nodes: int) -> Spec:
+    """Return the server of a cluster of so many nodes, those of other machines included."""
+    environment = _inherited_variables(os.environ) | servers.environment(nodes)
     return Spec(
         SERVER, [servers.binary(), "-c", str(config)], environment, logs(state) / f"{SERVER}.log"
     )

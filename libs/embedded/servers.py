@@ -29,10 +29,21 @@ STOP_S: Final = 10.0
 PORT_RUNS_TRIED: Final = 50
 INFO_BYTES_MAX: Final = 64 << 10
 NO_NODES: Final = Admitted()
-# For a server that shares its machine with the whole cluster. Its work is a chain of small messages
-# and syncs: with more processors it spends a fifth of its time on waking them for each other. The
-# user's own value of the variable takes precedence.
-ENVIRONMENT: Final = {"GOMAXPROCS": os.environ.get("GOMAXPROCS", "1")}
+PROCESSORS: Final = "GOMAXPROCS"
+# With more nodes than these, heartbeats keep one processor of the server busy for seconds at a
+# time: with 1,250 nodes the scheduler's term was not renewed in time.
+FEW_NODES: Final = 256
+
+
+def environment(nodes: int) -> dict[str, str]:
+    """Return the variables of a server that shares its machine with a cluster of so many nodes.
+
+    The work for few nodes is a chain of small messages and syncs: with more than one processor the
+    server spends a fifth of its time on waking them for each other. The user's own value of the
+    variable takes precedence.
+    """
+    wanted = 1 if nodes <= FEW_NODES else os.cpu_count() or 1
+    return {PROCESSORS: os.environ.get(PROCESSORS, str(wanted))}
 
 
 def binary() -> str:
@@ -213,7 +224,7 @@ def start_servers(
         write_config(state, config, fleet or Fleet())
         with (state / f"{name}.log").open("ab") as log:
             command = [binary(), "-c", str(config_file(state, name))]
-            own = {**os.environ, **ENVIRONMENT}
+            own = {**os.environ, **environment(len((fleet or Fleet()).all_nodes))}
             started.running.append(
                 subprocess.Popen(
                     command, env=own, stdout=log, stderr=log, preexec_fn=die_with_parent()

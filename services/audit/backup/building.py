@@ -301,7 +301,7 @@ class _Server:
         with (self.work / "server.log").open("ab") as log:
             self.process = subprocess.Popen(
                 [servers.binary(), "-c", str(self.work / "server.conf")],
-                env={**os.environ, **servers.ENVIRONMENT},
+                env={**os.environ, **servers.environment(0)},
                 stdout=log,
                 stderr=log,
                 preexec_fn=die_with_parent(),
