@@ -141,8 +141,6 @@ def running(
     the agents of `nodes`.
     """
     with tempfile.TemporaryDirectory(prefix="muster-bench-", ignore_cleanup_errors=True) as folder:
-        state = Path(folder)
-        (state / "logs").mkdir()
         found = Shape(
             cluster_id="bench",
             nodes=nodes,
@@ -152,42 +150,59 @@ def running(
             local=local is not None,
         )
         shape = _with_ports(found, grpc)
-        group = servers.start_servers(state, replicas, shape.fleet, shape.log_bytes, monitored)
-        key = identity.api_key(state / "keys", "")
-        identity.public_key(state / "keys", plan.AUDIT_HEADS_KEY)
+        group = _servers(Path(folder), replicas, shape, monitored)
         added = _added(group, {**(local or {}), **(environment or {})})
-        specs = plan.control_plane(state, shape)
-        specs += plan.agents(state, shape) if agents else []
-        expected = nodes + (local is not None) if agents else 0
-        processes = {f"nats-{i}": process for i, process in enumerate(group.running)}
-        kept = [spec for spec in specs if spec.name != "audit" or audit]
-        ways = {name: proxied(group.urls[0]) for name in shape.fleet.nodes} if proxied else {}
-        starts = {
-            spec.name: partial(start, spec, {**added, **_way(ways.get(spec.name))}) for spec in kept
-        }
-        processes |= {name: begin() for name, begin in starts.items()}
+        cluster = _cluster(Path(folder), shape, group, added, agents, proxied)
+        names = [name for name in cluster.specs if name != "audit" or audit]
         try:
+            cluster.processes |= {name: cluster.starts[name]() for name in names}
             try:
-                await_ready(shape.gateway, key, expected)
+                expected = nodes + (local is not None) if agents else 0
+                await_ready(cluster.url, cluster.key, expected)
             except TimeoutError as error:
-                raise TimeoutError(f"{error}\n{last_lines(state / 'logs')}") from None
-            urls = tuple(f"http://127.0.0.1:{shape.port + number}" for number in range(gateways))
-            cluster = Cluster(
-                state,
-                url=urls[0],
-                key=key,
-                processes=processes,
-                urls=urls,
-                grpc=shape.grpc if grpc else "",
-                specs={spec.name: spec for spec in specs},
-                added=added,
-            )
-            cluster.proxies, cluster.starts = ways, starts
-            cluster.monitors = group.monitors
+                raise TimeoutError(f"{error}\n{last_lines(cluster.state / 'logs')}") from None
             yield cluster
         finally:
-            end([process for name, process in processes.items() if not name.startswith("nats")])
+            named = cluster.processes.items()
+            end([process for name, process in named if not name.startswith("nats")])
             end(group.running)
+
+
+def _servers(state: Path, replicas: int, shape: Shape, monitored: bool) -> servers.Servers:
+    """Start the log's servers, and make all keys."""
+    (state / "logs").mkdir()
+    group = servers.start_servers(state, replicas, shape.fleet, shape.log_bytes, monitored)
+    identity.public_key(state / "keys", plan.AUDIT_HEADS_KEY)
+    return group
+
+
+def _cluster(
+    state: Path,
+    shape: Shape,
+    group: servers.Servers,
+    added: Mapping[str, str],
+    agents: bool,
+    proxied: Callable[[str], Any] | None,
+) -> Cluster:
+    """Return the cluster, of which only the log's servers run yet."""
+    specs = plan.control_plane(state, shape)
+    specs += plan.agents(state, shape) if agents else []
+    cluster = Cluster(
+        state,
+        url=shape.gateway,
+        key=identity.api_key(state / "keys", ""),
+        processes={f"nats-{i}": process for i, process in enumerate(group.running)},
+        urls=tuple(f"http://127.0.0.1:{shape.port + number}" for number in range(shape.gateways)),
+        grpc=shape.grpc if shape.grpc_port else "",
+        specs={spec.name: spec for spec in specs},
+        added=added,
+    )
+    ways = {name: proxied(group.urls[0]) for name in shape.fleet.nodes} if proxied else {}
+    cluster.proxies, cluster.monitors = ways, group.monitors
+    cluster.starts = {
+        spec.name: partial(start, spec, {**added, **_way(ways.get(spec.name))}) for spec in specs
+    }
+    return cluster
 
 
 def _with_ports(shape: Shape, grpc: bool) -> Shape:
