@@ -124,10 +124,10 @@ class TimedJobs:
     async def prune(self, keep: Keep | None = None, dry_run: bool = False) -> Pruned:
         return Pruned()
 
-    def extend_lease(self, deadline_ns: int) -> None:
+    def extend_lease(self, deadline_ns: int, notice_ns: int = 0) -> None:
         self.lease_ns = max(self.lease_ns, deadline_ns)
 
-    def replace_lease(self, deadline_ns: int) -> None:
+    def replace_lease(self, deadline_ns: int, notice_ns: int = 0) -> None:
         self.lease_ns = deadline_ns
 
 

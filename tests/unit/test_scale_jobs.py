@@ -1,13 +1,14 @@
 """The jobs of `make scale`, which only pass time: each ends once, and starts once."""
 
 import asyncio
+import inspect
 
 import pytest
 
 from bench.scale.jobs import TimedJobs
 from libs.common.model import AttemptRef, JobId
 from services.node_agent.core.observations import Observation, ProcessExited, ProcessStarted
-from services.node_agent.directories.protocol import AlreadyStarted, Launch
+from services.node_agent.directories.protocol import AlreadyStarted, JobSupervisors, Launch
 
 REF = AttemptRef(JobId("j1"), 1)
 WITHIN_S = 5.0
@@ -61,6 +62,16 @@ async def test_a_stopped_job_ends_once_with_the_signal() -> None:
     await jobs.stop(REF, 15, 100)
     (ended,) = [each for each in heard.seen if isinstance(each, ProcessExited)]
     assert ended.exit.signal == 9 and ended.exit.reason == "stopped"
+
+
+def test_the_jobs_have_every_method_of_real_supervisors_with_its_arguments() -> None:
+    for name, method in inspect.getmembers(JobSupervisors, inspect.isfunction):
+        if not name.startswith("_"):
+            expected, found = (
+                list(inspect.signature(each).parameters)
+                for each in (method, getattr(TimedJobs, name))
+            )
+            assert found == expected, name
 
 
 async def test_an_attempt_is_launched_once() -> None:

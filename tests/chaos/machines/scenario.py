@@ -3,6 +3,7 @@
 import asyncio
 import random
 import time
+from collections import Counter
 from contextlib import AsyncExitStack
 from itertools import pairwise
 from pathlib import Path
@@ -74,7 +75,7 @@ async def _judged(hosts: Hosts, found: Clients, asking: ClientSession) -> judgin
         return await judging.judge(hosts, asking, found, clients.LIMITS)
     except TimeoutError as error:
         wrong = [f"the cluster did not recover: {error}"]
-        return judging.Judgement(wrong=wrong, jobs=0, requeues=judging.Counter())
+        return judging.Judgement(wrong=wrong, jobs=0, requeues=Counter())
 
 
 def _operations(history: History) -> dict[str, Any]:
