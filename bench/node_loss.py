@@ -4,7 +4,8 @@ A job writes its attempt and the time to a file that all nodes share, a hundred 
 Its node dies (agent, launcher, supervisors and job are killed) or is cut off: its connection to the
 log passes through a proxy that stops forwarding, and everything on the node runs on. `overlap_s` is
 how long two attempts wrote at the same time; negative: the time between them. First with the
-lease profile `default`, then with `fast`.
+lease profile `default`, then with `fast`; QUICK configures a second cluster with the times of
+`fast`, because the change of a profile takes a lease.
 """
 
 import asyncio
@@ -12,19 +13,28 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import aiohttp
+import msgspec
 
 from bench.cluster import QUICK, Cluster, children_of, client, quantile, running, say, submit
 from bench.proxy import Proxy
+from libs.common.timing import FAST_TIMING
 
 TIMES: Final = 1 if QUICK else 20
 NODES: Final = 3
 WAIT_S: Final = 90.0
 LOOK_S: Final = 0.02
+KINDS: Final = ("kill", "partition")
+# Nodes that are lost so often would be held back.
+CALM: Final = {"MUSTER_HOLD_S": "0"}
+QUICK_TIMES: Final = {
+    f"MUSTER_{name.upper()}": str(value)
+    for name, value in msgspec.structs.asdict(FAST_TIMING).items()
+}
 BEATS: Final = """
 import os, sys, time
 out = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -33,6 +43,13 @@ while True:
     os.write(out, f"{os.environ['MUSTER_ATTEMPT']} {at}\\n".encode())
     time.sleep(0.01)
 """
+
+
+class Loss(NamedTuple):
+    """The seconds until the next attempt wrote, and those for which two wrote together."""
+
+    took_s: float
+    overlap_s: float
 
 
 class Beats:
@@ -92,10 +109,9 @@ class Losses:
 
     def __init__(self, cluster: Cluster, session: aiohttp.ClientSession, beats: Beats) -> None:
         self.cluster, self.session, self.beats = cluster, session, beats
-        self.overlaps_s: list[float] = []
 
-    async def lose(self, job: str, kind: str) -> float:
-        """Lose the job's node; return the seconds until the next attempt wrote."""
+    async def lose(self, job: str, kind: str) -> Loss:
+        """Lose the job's node, and restore it once the next attempt wrote."""
         await whole(self.session)
         found = await shown(self.session, f"/v1/jobs/{job}")
         name, attempt = found["node_ids"][0], found["attempt"]
@@ -116,8 +132,7 @@ class Losses:
             await asyncio.sleep(1.0)  # an old attempt that still writes is seen
             last = self.beats.read()[attempt][1]
             self.cluster.proxies[name].cut = False
-        self.overlaps_s.append((last - first) / 1e9)
-        return (first - began_ns) / 1e9
+        return Loss((first - began_ns) / 1e9, (last - first) / 1e9)
 
 
 async def choose(session: aiohttp.ClientSession, profile: str) -> None:
@@ -129,24 +144,39 @@ async def choose(session: aiohttp.ClientSession, profile: str) -> None:
         await asyncio.sleep(0.1)
 
 
-async def measure(cluster: Cluster) -> None:
-    beats = Beats(cluster.state / "beats")
+async def lost(cluster: Cluster, kinds: Sequence[str], chosen: str = "") -> list[Loss]:
+    """Lose the node of a job again and again, after the choice of a profile if one is named."""
+    beats = Beats(cluster.state / f"beats-{chosen}")
     async with client(cluster) as session:
+        if chosen:
+            await choose(session, chosen)
         losses = Losses(cluster, session, beats)
         job = await submit(session, "python3", "-c", BEATS, str(beats.path), gpus=1)
         await until(lambda: 1 in beats.read())
-        kinds = ["partition"] if QUICK else ["kill", "partition"]
-        slow = [await losses.lose(job, kind) for kind in kinds for _ in range(TIMES)]
-        await choose(session, "fast")
-        kinds = ["kill", "partition"]
-        fast = [await losses.lose(job, kind) for kind in kinds for _ in range(TIMES)]
+        return [await losses.lose(job, kind) for kind in kinds for _ in range(TIMES)]
+
+
+def show(slow: list[float], fast: list[float], overlaps_s: list[float]) -> None:
     say("p50_s", quantile(slow, 0.5), "s", len(slow), nodes=NODES, profile="default")
     say("max_s", max(slow), "s", len(slow), nodes=NODES, profile="default")
     say("fast_p50_s", quantile(fast, 0.5), "s", len(fast), nodes=NODES, profile="fast")
     say("fast_max_s", max(fast), "s", len(fast), nodes=NODES, profile="fast")
-    say("overlap_s", max(losses.overlaps_s), "s", len(losses.overlaps_s), nodes=NODES)
+    say("overlap_s", max(overlaps_s), "s", len(overlaps_s), nodes=NODES)
+
+
+def main() -> None:
+    with running(nodes=NODES, gpus=2, proxied=Proxy, environment=CALM) as cluster:
+        slow = asyncio.run(lost(cluster, ["partition"] if QUICK else KINDS))
+        fast = [] if QUICK else asyncio.run(lost(cluster, KINDS, "fast"))
+    if QUICK:
+        with running(nodes=NODES, gpus=2, proxied=Proxy, environment=CALM | QUICK_TIMES) as cluster:
+            fast = asyncio.run(lost(cluster, KINDS))
+    show(
+        [loss.took_s for loss in slow],
+        [loss.took_s for loss in fast],
+        [loss.overlap_s for loss in (*slow, *fast)],
+    )
 
 
 if __name__ == "__main__":
-    with running(nodes=NODES, gpus=2, proxied=Proxy) as cluster:
-        asyncio.run(measure(cluster))
+    main()
