@@ -110,6 +110,7 @@ def test_all_agents_go_by_a_profile_once_each_named_its_roster_a_former_lease_ag
     leases, renewals, former = Leases(), Renewals(), Former()
     leases.begin(state, 0)
     former.begin()
+    assert former.facts(leases, renewals, cluster(), 0) == ()
 
     def named(node_id: NodeId, seq: int) -> None:
         beat = Heartbeat(node_id, 1, 0, "", roster_nodes=2, roster_seq=seq)
