@@ -138,9 +138,7 @@ class Scheduler:
             settings.term_ms,
             pulse,
         )
-        self.claimed = False
-        self.stopping = False
-        self.extended = False
+        self.claimed = self.stopping = self.extended = False
         self.outbox = Outbox(bus, self.state.fabric_rules)
 
     def _new_state(self, cluster: Cluster) -> State:
