@@ -228,10 +228,8 @@ def _agent(
     shares = Shares(state_dir, program, home.dirs)
     resident = _resident(settings, machine)
     links = opening.links_of(settings, jobs, peers)
-    uploads = None
     if links is not None:
         opening.share_weights(links, resident, bus)
-        uploads = opening.share_uploads(links, settings, bus)
         machine = msgspec.structs.replace(machine, link_address=links.address)
     agent = Agent(
         machine,
@@ -257,8 +255,8 @@ def _agent(
     )
     agent.links = links
     agent.authority = trusted_by(settings)
-    agent.means.uploads = uploads
     if links is not None:
+        agent.means.uploads = opening.share_uploads(links, settings, bus)
         opening.record_choices(links, agent.writer, lambda: agent.state.incarnation)
     agent.pulse = Pulse(settings.alive_file, CORE, HEARTBEATS)
     if isinstance(driver, SimulatedDriver):

@@ -1,5 +1,4 @@
-"""The agent of one node: it reports what happened to the pure core and carries out the core's
-actions.
+"""The agent of one node: it reports what happened to the pure core and carries out its actions.
 
 It never reads the log. The job directories are its outbox, and the last commit of its own subject
 fences it. Everything it touches is an argument, so the simulation runs this very class. Tests:

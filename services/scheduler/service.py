@@ -132,11 +132,7 @@ class Scheduler:
         self.decision_ns: deque[int] = deque(maxlen=TIMED_MAX)
         self.leading = Leading(subjects.SCHEDULER_KIND, clock, settings.term_ms)
         self.candidate = Candidate(
-            subjects.SCHEDULER_KIND,
-            bus,
-            clock,
-            settings.term_ms,
-            pulse,
+            subjects.SCHEDULER_KIND, bus, clock, settings.term_ms, pulse=pulse
         )
         self.claimed = self.stopping = self.extended = False
         self.outbox = Outbox(bus, self.state.fabric_rules)

@@ -28,6 +28,7 @@ from libs.common.model import (
 )
 from libs.common.model_spec import ModelSpec, Replica
 from libs.common.timing import Timing
+from tests.golden.lock_examples import STATE_AND_LOCKS
 
 PAGE: Final = Path(__file__).with_name("facts.json")
 JOB: Final = JobId("job-1")
@@ -376,17 +377,7 @@ EXAMPLES: Final[tuple[AnyFact, ...]] = (
         took_ms=300,
         reason="signal 9",
     ),
-    f.StateHashed(seq=40, schema="ab" * 16, parts={"jobs": b"\1" * 16, "nodes": b"\2" * 16}),
-    f.LockRequested(
-        tenant=TENANT, lock="data", holder="h1", ttl_ms=30_000, wait_ms=300_000, user="ada"
-    ),
-    f.LockRenewRequested(tenant=TENANT, lock="data", holder="h1"),
-    f.LockReleaseRequested(tenant=TENANT, lock="data", holder="h1", user="ada"),
-    f.LockGranted(tenant=TENANT, lock="data", holder="h1", token=7, expires_ns=1_800_000_000),
-    f.LockRenewed(
-        tenant=TENANT, lock="data", holder="h1", token=7, asked=40, expires_ns=1_900_000_000
-    ),
-    f.LockFreed(tenant=TENANT, lock="data", holder="h1", token=7, reason="expired"),
+    *STATE_AND_LOCKS,
 )
 
 
@@ -396,7 +387,7 @@ def recorded() -> dict[str, str]:
 
 
 def with_missing(page: dict[str, str]) -> dict[str, str]:
-    """The page with the kinds that it lacks, at its end; those that it has stay as they are."""
+    """Return the page with the kinds that it lacks, at its end."""
     new = {kind_of(fact): msgspec.msgpack.encode(fact).hex() for fact in EXAMPLES}
     return page | {kind: text for kind, text in new.items() if kind not in page}
 

@@ -38,6 +38,7 @@ from libs.common.facts.fact import Unknown as Unknown
 from libs.common.facts.fact import kind_of as kind_of
 from libs.common.facts.fact import next_number as next_number
 from libs.common.facts.identity_facts import AccessRecorded as AccessRecorded
+from libs.common.facts.identity_facts import IdentityWish as IdentityWish
 from libs.common.facts.identity_facts import KeyCreated as KeyCreated
 from libs.common.facts.identity_facts import KeyLimitsSet as KeyLimitsSet
 from libs.common.facts.identity_facts import KeyRevoked as KeyRevoked
@@ -75,6 +76,7 @@ from libs.common.facts.lock_facts import LockRenewed as LockRenewed
 from libs.common.facts.lock_facts import LockRenewRequested as LockRenewRequested
 from libs.common.facts.lock_facts import LockRequested as LockRequested
 from libs.common.facts.lock_facts import LockWish as LockWish
+from libs.common.facts.membership_facts import MembershipWish as MembershipWish
 from libs.common.facts.membership_facts import NodeHeldBack as NodeHeldBack
 from libs.common.facts.membership_facts import NodeHoldCleared as NodeHoldCleared
 from libs.common.facts.membership_facts import NodeHoldEnded as NodeHoldEnded
@@ -151,18 +153,11 @@ OrderFact = (
 GatewayFact = (
     JobSubmitted
     | CancelRequested
-    | TenantSet
-    | KeyCreated
-    | KeyRotated
-    | KeyRevoked
-    | KeyLimitsSet
+    | IdentityWish
     | AccessRecorded
     | SecretSet
     | SecretRemoved
-    | NodeInvited
-    | NodeJoined
-    | NodeRemovalRequested
-    | NodeRevoked
+    | MembershipWish
     | ModelWish
     | ModelUsed
     | ModelKeepRequested

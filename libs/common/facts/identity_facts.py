@@ -94,3 +94,6 @@ class AccessRecorded(Fact, frozen=True, tag="access.recorded"):
     first_ns: int = 0
     last_ns: int = 0
     dropped: int = 0
+
+
+IdentityWish = TenantSet | KeyCreated | KeyRotated | KeyRevoked | KeyLimitsSet

@@ -112,3 +112,6 @@ class NodeRemoved(Fact, frozen=True, tag="node.removed"):
     """
 
     node_id: NodeId
+
+
+MembershipWish = NodeInvited | NodeJoined | NodeRemovalRequested | NodeRevoked

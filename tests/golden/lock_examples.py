@@ -1,0 +1,22 @@
+"""Examples of facts about locks and hashes of the state, for `examples.py`."""
+
+from typing import Final
+
+from libs.common import facts as f
+from libs.common.facts import AnyFact
+
+TENANT: Final = "physics"
+
+STATE_AND_LOCKS: Final[tuple[AnyFact, ...]] = (
+    f.StateHashed(seq=40, schema="ab" * 16, parts={"jobs": b"\1" * 16, "nodes": b"\2" * 16}),
+    f.LockRequested(
+        tenant=TENANT, lock="data", holder="h1", ttl_ms=30_000, wait_ms=300_000, user="ada"
+    ),
+    f.LockRenewRequested(tenant=TENANT, lock="data", holder="h1"),
+    f.LockReleaseRequested(tenant=TENANT, lock="data", holder="h1", user="ada"),
+    f.LockGranted(tenant=TENANT, lock="data", holder="h1", token=7, expires_ns=1_800_000_000),
+    f.LockRenewed(
+        tenant=TENANT, lock="data", holder="h1", token=7, asked=40, expires_ns=1_900_000_000
+    ),
+    f.LockFreed(tenant=TENANT, lock="data", holder="h1", token=7, reason="expired"),
+)
