@@ -20,6 +20,7 @@ from libs.common.errors import Unavailable
 from libs.common.facts import AnyFact
 from libs.common.model import JobId, JobSpec
 from libs.common.process.clock import SystemClock
+from libs.common.state.cluster import LIFE_EPOCHS
 from libs.common.transport.bus_nats import NatsBus
 from libs.common.transport.connection_nats import connect
 from libs.common.transport.log_jetstream import JetStreamLog
@@ -78,7 +79,7 @@ class Leaders:
         self.living[instance].send_signal(number)
 
     async def terms(self) -> list[tuple[int, str]]:
-        """Return the (epoch, instance) of all terms of the service in the log."""
+        """Return the (sequence, instance) of all terms of the service in the log."""
         kind = f.TermBegan if self.service == "scheduler" else f.QuotaTermBegan
         return [(seq, fact.instance) for seq, fact in await self.facts() if isinstance(fact, kind)]
 
@@ -94,17 +95,18 @@ class Leaders:
                 return found
         raise AssertionError
 
-    async def leader(self, besides: Sequence[str] = ()) -> str:
-        """Return the instance that leads and answers, once it is none of `besides`."""
+    async def leader(self, besides: Sequence[str] = (), life: int = 0) -> str:
+        """Return the instance that leads in this life and answers, once it is none of `besides`."""
         async with asyncio.timeout(WAIT_S):
             while True:
                 try:
                     epoch = int(await self.bus.request(subjects.ask_alive(self.service), b"", 0.1))
                 except Unavailable:
                     epoch = 0
+                began = epoch - life * LIFE_EPOCHS
                 terms = dict(await self.terms()) if epoch else {}
-                if terms.get(epoch, "") not in ("", *besides):
-                    return terms[epoch]
+                if terms.get(began, "") not in ("", *besides):
+                    return terms[began]
                 await asyncio.sleep(LOOK_S)
 
     async def audit_leader(self, besides: Sequence[str] = ()) -> str:

@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 
 from libs.common import facts as f
+from libs.common import subjects
+from libs.common.process.clock import SystemClock
+from libs.common.transport.writer import Writer
 from services.audit.store.store import Store
 from tests.integration.leading_world import Leaders, leaders
 
@@ -60,6 +63,28 @@ async def test_each_kill_of_a_leader_under_load_makes_exactly_one_term_more(
         loading.cancel()
         await asyncio.gather(loading, return_exceptions=True)
         assert [instance for _, instance in await world.terms()][-1] == leader
+
+
+@pytest.mark.parametrize("service", ["scheduler", "quota"])
+async def test_after_a_restore_terms_are_above_all_before_and_the_other_takes_over(
+    tmp_path: Path, service: str
+) -> None:
+    async with leaders(tmp_path, "scheduler") as log_maker:
+        log_maker.start("maker")
+        await log_maker.leader()
+        log_maker.kill("maker")
+        writer = Writer(log_maker.log, SystemClock(), subjects.SCHEDULER, lambda: 0)
+        await writer.attach()
+        writer.epoch = (await log_maker.terms())[-1][0]
+        await writer.commit([f.ClusterRestored(life=1, backup="x")])
+        world = Leaders(tmp_path, log_maker.server, service, log_maker.bus.client)
+        world.living = log_maker.living
+        world.start("a")
+        assert await world.leader(life=1) == "a"
+        world.start("b")
+        await world.follows("b")
+        world.kill("a")
+        assert await world.leader(besides=["a"], life=1) == "b"
 
 
 async def load(world: Leaders) -> None:
