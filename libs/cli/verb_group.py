@@ -73,7 +73,7 @@ VERBS: Final[dict[str, Verb]] = {
     "online": Verb(CLUSTER, "Return nodes or GPUs to service."),
     "bus": Verb(CLUSTER, "Show or restart the servers of the log."),
     "fabric": Verb(CLUSTER, "Show or measure the links between nodes."),
-    "leases": Verb(CLUSTER, "Show or choose how soon a lost node is noticed."),
+    "leases": Verb(CLUSTER, "Show or choose the lease profile: how soon a lost node is noticed."),
     "topo": Verb(
         CLUSTER, "Show the links between the GPUs and network cards of a node, and its RDMA ports."
     ),

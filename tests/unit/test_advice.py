@@ -28,6 +28,7 @@ OTHERS: Final = (
     "libs/cli/slurm/*.py",
     "libs/cli/terminal/completion_script.py",
     "libs/compose/*.py",
+    "libs/deploy/*.py",
     "libs/docs/*.py",
     "libs/embedded/*.py",
     "services/audit/commands.py",

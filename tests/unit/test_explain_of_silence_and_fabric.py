@@ -7,6 +7,7 @@ from services.scheduler.explain.explain import explain
 from tests.given import given, member, placed, registered, started, waiting
 
 J = JobId("j")
+SECOND_NS = 100_000_000_000
 
 
 def test_a_job_that_may_go_on_on_a_silent_node_names_it_and_the_way_out() -> None:

@@ -178,3 +178,11 @@ def test_timers_of_claims_that_ended_are_removed() -> None:
     assert len(turns._timers) < 20
     turns.rest(key("a"), claim, 9)
     assert list(all_claims(made.cluster.locks)) == [key("a")]
+
+
+def test_after_a_restore_no_lock_is_granted_before_nothing_unknown_can_be_alive() -> None:
+    made = state(asked("a"))
+    made.cluster.settling = True
+    assert decided(made, 7, 100) == []
+    made.cluster.settling = False
+    assert [type(fact) for fact in decided(made, 7, 100)] == [f.LockGranted]

@@ -39,7 +39,7 @@ BROKEN: Final = 500
 @formatted
 @click.pass_context
 def command(context: click.Context, form: str) -> None:
-    """Show the servers of the log, and what is not as it should be.
+    """Show or restart the servers of the log.
 
     \b
     muster bus

@@ -108,7 +108,7 @@ def decide(
         or lose_node(state, observed.silent)
         or vacate(state)
         or remove_node(state, observed.removable)
-        or serve_locks(state, now_ns, now_ns if wall_ns is None else wall_ns)
+        or locks_served(state, now_ns, now_ns if wall_ns is None else wall_ns)
         or withdraw(state)
         or autoscale(state, observed.wanted)
         or scale(state, now_ns if wall_ns is None else wall_ns, observed.quiet)
@@ -130,6 +130,13 @@ def _use_devices(state: State, now_ns: int, wall_ns: int | None) -> Sequence[Any
         or measure_links(state, now_ns)
         or catch_up(state)
     )
+
+
+def locks_served(state: State, now_ns: int, wall_ns: int) -> Sequence[AnyFact]:
+    """Serve the locks; after a restore only once nothing unknown can be alive, since a holder that
+    the backup does not know may be.
+    """
+    return NONE if state.cluster.settling else serve_locks(state, now_ns, wall_ns)
 
 
 def settle_restore(state: State, settled: bool) -> Sequence[AnyFact]:
