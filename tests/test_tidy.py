@@ -100,9 +100,6 @@ CAUGHT_CANCELLATIONS: Final = {
     "services/node_agent/supervision/zygote_link.py in close": (
         "of a task that it has just cancelled itself"
     ),
-    "services/node_agent/watchdog/lease_watchdog.py in close": (
-        "the task that watches the lease watchdog was cancelled just before"
-    ),
 }
 MACHINE_PATHS: Final = re.compile(r"(?<![\w.~$}-])/(?:work|root|home)/")
 

@@ -202,6 +202,7 @@ class Agent:
         serve(self.sampling.run(), "sampling")
         serve(self.means.resident.watch(lambda: self.state), "standbys")
         serve(self.devices.watch_jobs(), "hangs")
+        serve(self.jobs.watchdog.run(), "lease watchdog")
         await stop.wait()
         await self._drain()
 
@@ -224,10 +225,7 @@ class Agent:
         self._spawn(self.devices.clear_instances())
 
     async def _drain(self) -> None:
-        """Finish launches and commits that are under way, for at most `DRAIN_S`.
-
-        The directories hold the rest.
-        """
+        """Finish what is under way, for at most `DRAIN_S`; the directories hold the rest."""
         self._close_answers()
         deadline_ns = self.clock.boot_ns() + int(DRAIN_S * 1e9)
         while (

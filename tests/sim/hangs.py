@@ -6,6 +6,7 @@ hangs, and replaces it. Where none can be started, the agent records that.
 
 from __future__ import annotations
 
+import asyncio
 import random
 from typing import TYPE_CHECKING, Final
 
@@ -82,6 +83,9 @@ class SimWatchdog:
         """Begin with a machine's boot."""
         self.hangs = self.is_lost = False
         self.startable_at = 0.0
+
+    async def run(self) -> None:
+        await asyncio.Event().wait()
 
     def works(self) -> bool:
         return not self.hangs and not self.is_lost

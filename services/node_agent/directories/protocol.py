@@ -92,6 +92,10 @@ class Taken(NamedTuple):
 class Watchdog(Protocol):
     """The second enforcer of leases (`watchdog/`)."""
 
+    async def run(self) -> None:
+        """Last as long as the agent watches over it. Raises what ended that."""
+        ...
+
     def missing(self) -> str:
         """Return why there is none now; empty if one runs."""
         ...

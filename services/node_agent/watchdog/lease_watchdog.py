@@ -76,6 +76,7 @@ class LeaseWatchdog:
         self._beats = -1
         self._begun_ns = 0
         self._again_s = AGAIN_FIRST_S
+        self._failure = ""
         self._missing = "it has not started yet"
         self._missing_since_ns = 0
         self._reported = False
@@ -101,14 +102,20 @@ class LeaseWatchdog:
         """Let go of the watchdog. It ends now if no job lives, else once they have ended."""
         if self._running is not None:
             self._running.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._running
+            await asyncio.wait((self._running,))  # `run` raised its error, if it had one
         if self._process is not None and not jobs_live:
             with contextlib.suppress(ProcessLookupError):
                 self._process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 await asyncio.to_thread(self._process.wait, CLOSE_S)
         self._let_go()
+
+    async def run(self) -> None:
+        """Last as long as the agent watches over its watchdog. Raises what ended that."""
+        if self._running is None:
+            await asyncio.Event().wait()
+        else:
+            await asyncio.shield(self._running)
 
     async def require(self, key: str) -> None:
         """Wait for a watchdog that is being replaced. Raises Refused if there is none for `key`."""
@@ -170,6 +177,8 @@ class LeaseWatchdog:
 
     def _why_missing(self) -> str:
         """Return why the watchdog cannot be relied on; empty if it can."""
+        if self._failure:
+            return self._failure
         assert self._process is not None
         if self._process.poll() is not None:
             return f"it ended ({_end_of(self._process.returncode)})"
@@ -184,6 +193,8 @@ class LeaseWatchdog:
 
     def _is_over(self) -> bool:
         """Return whether this watchdog must be replaced."""
+        if self._failure:
+            return True
         assert self._process is not None
         silent = boottime_ns() - max(self.beat.at_ns, self._begun_ns) > FROZEN_NS
         return silent or self._process.poll() is not None
@@ -215,18 +226,25 @@ class LeaseWatchdog:
         self._present.set()
 
     def _spawn(self) -> None:
-        """Start the program, put it into its group, and let it begin."""
+        """Start the program, or note why that failed: the watch then tries again."""
         self._begun_ns = boottime_ns()
-        beats, theirs = os.pipe2(os.O_CLOEXEC)
-        lease = os.open(self._lease_path, os.O_RDONLY | os.O_CLOEXEC)
+        self._process, self._failure = None, ""
         try:
+            self._begin()
+        except OSError as error:
+            self._failure = f"it cannot be started: {error}"
+            self._end()
+
+    def _begin(self) -> None:
+        """Start the program, put it into its group, and let it begin. Raises OSError."""
+        self._beats, theirs = os.pipe2(os.O_CLOEXEC)
+        with contextlib.ExitStack() as opened:
+            opened.callback(os.close, theirs)
+            lease = os.open(self._lease_path, os.O_RDONLY | os.O_CLOEXEC)
+            opened.callback(os.close, lease)
             os.set_blocking(theirs, False)
-            os.set_blocking(beats, False)
+            os.set_blocking(self._beats, False)
             self._process = _run(self._arguments(), theirs, lease)
-        finally:
-            os.close(theirs)
-            os.close(lease)
-        self._beats = beats
         self.pid = self._process.pid
         self.restarts += 1
         cgroups.take_in(self._own_groups(), GROUP, self.pid)
@@ -258,11 +276,11 @@ class LeaseWatchdog:
         ]
 
     def _end(self) -> None:
-        assert self._process is not None
-        with contextlib.suppress(ProcessLookupError):
-            self._process.send_signal(signal.SIGKILL)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(CLOSE_S)
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(signal.SIGKILL)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(CLOSE_S)
         self._let_go()
 
     def _let_go(self) -> None:
