@@ -5,12 +5,16 @@ import errno
 import os
 import signal
 import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from libs.common.errors import Refused
 from services.node_agent.core.observations import GuardChanged
+from services.node_agent.machine import processes
+from services.node_agent.supervisor.lease import boottime_ns, mark_of
 from services.node_agent.watchdog import lease_watchdog
 from tests.integration.test_lease_watchdog import WAIT_S, opened, reported, soon
 
@@ -66,4 +70,67 @@ async def test_an_agent_that_no_longer_watches_its_watchdog_ends(
         with pytest.raises(AttributeError, match="size"):
             await asyncio.wait_for(jobs.watchdog.run(), WAIT_S)
     finally:
+        await jobs.close()
+
+
+def named(name: str) -> "subprocess.Popen[bytes]":
+    """Return a process that takes this name once it is written to, and says when it has."""
+    code = (
+        "import ctypes, sys, time; sys.stdin.readline(); "
+        f"ctypes.CDLL(None).prctl(15, {name.encode()!r}, 0, 0, 0); "
+        "print(flush=True); time.sleep(600)"
+    )
+    line = [sys.executable, "-c", code]
+    return subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
+def take_name(process: "subprocess.Popen[bytes]") -> None:
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write(b"\n")
+    process.stdin.flush()
+    process.stdout.readline()
+
+
+def end(process: "subprocess.Popen[bytes]") -> None:
+    with process:
+        process.kill()
+
+
+def sleepers(count: int) -> list["subprocess.Popen[bytes]"]:
+    return [subprocess.Popen(["sleep", "600"]) for _ in range(count)]
+
+
+def stop_while_it_lists(pid: int) -> None:
+    """Stop the watchdog while it reads /proc, as it does for a sweep."""
+    end_at = time.monotonic() + WAIT_S
+    while time.monotonic() < end_at:
+        os.kill(pid, signal.SIGSTOP)
+        while (found := processes.process(pid)) is not None and found.state != "T":
+            pass
+        for each in os.listdir(f"/proc/{pid}/fd"):
+            if os.readlink(f"/proc/{pid}/fd/{each}") == "/proc":
+                return
+        os.kill(pid, signal.SIGCONT)
+        time.sleep(0.0002)
+    raise AssertionError("the watchdog was never seen while it listed processes")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may look into the watchdog")
+async def test_a_job_that_begins_under_a_lease_renewed_during_a_sweep_lives(tmp_path: Path) -> None:
+    jobs, _ = await opened(tmp_path)
+    many = sleepers(150)
+    supervisor = named(mark_of(jobs.lease_path))
+    try:
+        pid = jobs.watchdog.pid
+        stop_while_it_lists(pid)
+        jobs.extend_lease(boottime_ns() + 60_000_000_000)
+        take_name(supervisor)
+        went_on_ns = boottime_ns()
+        os.kill(pid, signal.SIGCONT)
+        await soon(lambda: jobs.watchdog.beat.at_ns > went_on_ns)
+        assert jobs.watchdog.pid == pid
+        assert supervisor.poll() is None
+    finally:
+        for each in (*many, supervisor):
+            end(each)
         await jobs.close()

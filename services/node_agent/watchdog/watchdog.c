@@ -30,6 +30,8 @@ static char containers[CONTAINERS_MAX][ID_CHARS + 1];
 static char text[TEXT_MAX], names[TEXT_MAX] __attribute__((aligned(8))), path[512], digits[24];
 static int count, left, marked, hardware = -1, rounds;
 static unsigned flags, killed, error, own_user;
+static const volatile unsigned long *lease;
+static unsigned long before_ns;
 static const char *mark, *own_name, *home, *kill_dir, *cpu_dir;
 
 void *memset(void *to, int byte, unsigned long size) {
@@ -142,6 +144,10 @@ static unsigned long now_ns(void) {
     return at[0] * 1000 * MS + at[1];
 }
 
+static int is_over(void) {
+    return now_ns() + before_ns >= *lease;
+}
+
 static void wait_ms(long ms) {
     long time[2] = {ms / 1000, ms % 1000 * MS};
     CALL(nanosleep, time, 0, 0);
@@ -190,8 +196,9 @@ static int is_ours(int pid) {
     return number(&at) == own_user;
 }
 
-/* Kill a process if it is still the one that was seen: pids are used again. */
-static void end(const struct process *seen) {
+/* Kill a process if it is still the one that was seen: pids are used again. One that heeds the lease is left alone under a lease that was renewed meanwhile:
+ * it may have begun under the new one. */
+static void end(const struct process *seen, int heeds_lease) {
     struct process again;
     char name[NAME_CHARS];
     long descriptor = CALL(pidfd_open, seen->pid, 0, 0);
@@ -200,7 +207,7 @@ static void end(const struct process *seen) {
             error = -descriptor;
         return;
     }
-    if (look_at(seen->pid, &again, name) && again.ticks == seen->ticks) {
+    if (look_at(seen->pid, &again, name) && again.ticks == seen->ticks && (!heeds_lease || is_over())) {
         long result = call(__NR_pidfd_send_signal, descriptor, SIGKILL, 0, 0, 0, 0);
         if (result == 0)
             killed++, flags |= ENDED;
@@ -230,7 +237,7 @@ static void note(int pid, int self) {
     if (same(name, mark) && is_ours(pid))
         found->kind = SUPERVISOR, marked += found->living;
     else if (same(name, own_name) && is_ours(pid))
-        end(found); /* the watchdog of an agent before this one */
+        end(found, 0); /* the watchdog of an agent before this one */
     else if (name[0] == 'm' && name[1] == 'c' && name[2] == ':' && length(name) == ID_AT + ID_CHARS && is_ours(pid))
         found->runner = 1, memcpy(found->id, name + ID_AT, ID_CHARS + 1);
     count++;
@@ -321,19 +328,21 @@ static void sweep(int self) {
     mark_groups();
     left = 0;
     int below = 0;
+    if (!is_over()) /* it was renewed while the processes were listed, and some of them began under it */
+        return;
     for (int index = 0; index < count; index++)
         if (processes[index].kind > SUPERVISOR && processes[index].living) {
             below += processes[index].kind == BELOW;
             left++;
-            end(&processes[index]);
+            end(&processes[index], 1);
         }
     for (int index = 0; index < count; index++)
         if (processes[index].kind == SUPERVISOR && processes[index].living) {
             left++;
-            if (end_group(&processes[index]))
+            if (is_over() && end_group(&processes[index]))
                 killed++, flags |= ENDED;
             else if (!below || rounds >= DESCENDANTS_FIRST_ROUNDS)
-                end(&processes[index]);
+                end(&processes[index], 1);
         }
     rounds = left ? rounds + 1 : 0;
 }
@@ -374,7 +383,8 @@ __attribute__((noreturn, used)) static void begin(long *stack) {
     char **argv = (char **)(stack + 1), byte;
     mark = argv[1], own_name = argv[2], home = argv[3], kill_dir = argv[4], cpu_dir = argv[5];
     const char *device = argv[7], *seconds_text = argv[8];
-    unsigned long before_ns = milliseconds(argv[6]), seconds = number(&seconds_text), fence_ns = milliseconds(argv[9]);
+    unsigned long seconds = number(&seconds_text), fence_ns = milliseconds(argv[9]);
+    before_ns = milliseconds(argv[6]);
     unsigned long ignored = 1UL << (SIGPIPE - 1) | 1UL << (SIGTERM - 1), pending = 0;
     int self = CALL(getpid, 0, 0, 0), priority = PRIORITY, gone = 0;
     while (CALL(read, 0, &byte, 1) == -EINTR) /* until the agent has put it into its group */
@@ -384,14 +394,14 @@ __attribute__((noreturn, used)) static void begin(long *stack) {
     CALL(prctl, PR_SET_DUMPABLE, 0, 0);
     write_file("/proc/self/oom_score_adj", "-1000");
     own_user = CALL(getuid, 0, 0, 0);
-    const unsigned long *lease = (unsigned long *)call(__NR_mmap, 0, PAGE, 1, 1, LEASE, 0);
+    lease = (unsigned long *)call(__NR_mmap, 0, PAGE, 1, 1, LEASE, 0);
     if ((long)lease < 0 && (long)lease > -PAGE)
         CALL(exit_group, BAD, 0, 0);
     flags = (CALL(mlockall, MCL_BOTH, 0, 0) == 0 ? LOCKED : 0) | (CALL(sched_setscheduler, 0, SCHED_FIFO, &priority) == 0 ? REALTIME : 0);
     list(self); /* ends the one before */
     unsigned long last_deadline = 0, swept_ns = 0, empty_ns = 0, fence_seconds_ns = seconds * 1000 * MS;
     for (;;) {
-        unsigned long now = now_ns(), deadline = *(volatile const unsigned long *)lease;
+        unsigned long now = now_ns(), deadline = *lease;
         error = 0;
         int over = now + before_ns >= deadline, late = hardware >= 0 && now + fence_seconds_ns >= deadline + fence_ns;
         if (over && (left || now - swept_ns >= IDLE_MS * MS)) {
