@@ -16,6 +16,7 @@ from services.node_agent.core.observations import GuardChanged
 from services.node_agent.machine import processes
 from services.node_agent.supervisor.lease import boottime_ns, mark_of
 from services.node_agent.watchdog import lease_watchdog
+from services.node_agent.watchdog.lease_watchdog import Fence, LeaseWatchdog
 from tests.integration.test_lease_watchdog import WAIT_S, opened, reported, soon
 
 pytestmark = pytest.mark.skipif(
@@ -133,4 +134,45 @@ async def test_a_job_that_begins_under_a_lease_renewed_during_a_sweep_lives(tmp_
     finally:
         for each in (*many, supervisor):
             end(each)
+        await jobs.close()
+
+
+async def test_a_hardware_watchdog_is_armed_also_after_the_lease_while_no_job_lives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The watchdog before this one may have left it running, and nothing else tends it."""
+    monkeypatch.setattr(lease_watchdog, "PRESENT_S", 1.0)
+    device = tmp_path / "device"
+    device.touch()
+    jobs, seen = await opened(tmp_path, Fence(str(device), 5))
+    try:
+        await soon(lambda: bool(reported(seen)))
+        assert jobs.lease.deadline_ns() == 0
+        assert "cannot use the hardware watchdog" in reported(seen)[0]
+    finally:
+        await jobs.close()
+
+
+async def test_a_hardware_watchdog_is_not_armed_while_a_job_lives_and_the_lease_nears_its_end(
+    tmp_path: Path,
+) -> None:
+    """It would give a job that outlives its lease more time than the scheduler waits."""
+    device = tmp_path / "device"
+    device.touch()
+    jobs, _ = await opened(tmp_path)
+    jobs.extend_lease(boottime_ns() + 60_000_000_000)
+    supervisor = named(mark_of(jobs.lease_path))
+    take_name(supervisor)
+    await jobs.watchdog.close(False)
+    second = LeaseWatchdog(jobs.lease_path, {}, Fence(str(device), 100))
+    try:
+        await second.start(lambda why: None)
+        begun_ns = boottime_ns()
+        await soon(lambda: second.beat.at_ns > begun_ns)
+        assert second.missing() == "" and device.read_text() == ""
+        end(supervisor)
+        await soon(lambda: device.read_text().startswith("V"))
+    finally:
+        end(supervisor)
+        await second.close(False)
         await jobs.close()

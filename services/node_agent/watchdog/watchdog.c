@@ -347,7 +347,7 @@ static void sweep(int self) {
     rounds = left ? rounds + 1 : 0;
 }
 
-/* Begin to reset the machine unless this program prevents it, once a lease is long enough for that. */
+/* Begin to reset the machine unless this program prevents it. */
 static void arm(const char *device, unsigned seconds) {
     long file = CALL(open, device, O_WRONLY | O_CLOEXEC, 0);
     if (file < 0) {
@@ -375,6 +375,32 @@ static void disarm(void) {
     }
 }
 
+/* Tend the hardware watchdog, arming it first, while the lease lasts long enough or no job lives. One that another watchdog left running, which was killed,
+ * runs on: it is armed again in the first round that permits tending it. Leases that are renewed for less than that are too short for it. */
+static void tend(int self, const char *device, unsigned seconds, unsigned long fence_ns, unsigned long now, unsigned long deadline) {
+    static unsigned long last_deadline = -1UL;
+    static int too_short;
+    unsigned long seconds_ns = seconds * 1000 * MS;
+    if (deadline > now + seconds_ns + 2000 * MS)
+        too_short = 0;
+    else if (deadline > last_deadline)
+        too_short = 1;
+    last_deadline = deadline;
+    if (too_short) {
+        disarm();
+        return;
+    }
+    int late = now + seconds_ns >= deadline + fence_ns;
+    if (late && now + before_ns < deadline)
+        list(self); /* no sweep has counted them */
+    if (late && (left || marked))
+        return;
+    if (hardware < 0)
+        arm(device, seconds);
+    if (hardware >= 0)
+        CALL(write, hardware, "\0", 1);
+}
+
 static unsigned long milliseconds(const char *words) {
     return number(&words) * MS;
 }
@@ -399,27 +425,18 @@ __attribute__((noreturn, used)) static void begin(long *stack) {
         CALL(exit_group, BAD, 0, 0);
     flags = (CALL(mlockall, MCL_BOTH, 0, 0) == 0 ? LOCKED : 0) | (CALL(sched_setscheduler, 0, SCHED_FIFO, &priority) == 0 ? REALTIME : 0);
     list(self); /* ends the one before */
-    unsigned long last_deadline = 0, swept_ns = 0, empty_ns = 0, fence_seconds_ns = seconds * 1000 * MS;
+    unsigned long swept_ns = 0, empty_ns = 0;
     for (;;) {
         unsigned long now = now_ns(), deadline = *lease;
         error = 0;
-        int over = now + before_ns >= deadline, late = hardware >= 0 && now + fence_seconds_ns >= deadline + fence_ns;
+        int over = now + before_ns >= deadline;
         if (over && (left || now - swept_ns >= IDLE_MS * MS)) {
             sweep(self);
             swept_ns = now;
         } else if (!over)
             left = rounds = 0;
-        if (deadline > last_deadline && deadline < now + fence_seconds_ns + 2000 * MS) { /* leases have become too short for it */
-            disarm();
-            late = 0;
-        }
-        last_deadline = deadline;
-        if (*device && hardware < 0 && deadline > now + fence_seconds_ns + 2000 * MS)
-            arm(device, seconds);
-        if (late && !over)
-            list(self);
-        if (hardware >= 0 && (!late || (!left && !marked)))
-            CALL(write, hardware, "\0", 1);
+        if (*device)
+            tend(self, device, seconds, fence_ns, now, deadline);
         struct beat beat = {now, flags, killed, left, error};
         gone = CALL(write, BEATS, &beat, sizeof beat) == -EPIPE;
         if (gone && now - swept_ns >= IDLE_MS * MS && !over)
