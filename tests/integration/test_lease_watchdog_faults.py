@@ -13,11 +13,13 @@ import pytest
 
 from libs.common.errors import Refused
 from services.node_agent.core.observations import GuardChanged
-from services.node_agent.machine import processes
+from services.node_agent.machine import cgroups, processes
+from services.node_agent.machine.cgroup_files import UNIFIED
 from services.node_agent.supervisor.lease import boottime_ns, mark_of
 from services.node_agent.watchdog import lease_watchdog
 from services.node_agent.watchdog.lease_watchdog import Fence, LeaseWatchdog
-from tests.integration.test_lease_watchdog import WAIT_S, opened, reported, soon
+from tests.cgroups import home as group_home
+from tests.integration.test_lease_watchdog import WAIT_S, Watched, opened, reported, soon, until
 
 pytestmark = pytest.mark.skipif(
     not lease_watchdog.HAS_PROGRAM, reason="no lease watchdog was built for this machine"
@@ -176,3 +178,46 @@ async def test_a_hardware_watchdog_is_not_armed_while_a_job_lives_and_the_lease_
         end(supervisor)
         await second.close(False)
         await jobs.close()
+
+
+async def test_a_younger_process_with_the_name_of_the_watchdog_is_left_alone(
+    tmp_path: Path,
+) -> None:
+    """Else the watchdog that is being replaced might end the next one."""
+    jobs, _ = await opened(tmp_path)
+    mark = mark_of(jobs.lease_path)
+    younger = named(mark.replace("muster", "mwatch"))
+    supervisor = named(mark)
+    try:
+        take_name(younger)
+        take_name(supervisor)
+        await soon(lambda: supervisor.poll() is not None)
+        assert younger.poll() is None
+    finally:
+        end(younger)
+        end(supervisor)
+        await jobs.close()
+
+
+def test_a_job_that_calls_itself_the_runner_of_a_container_with_no_real_id_ends_nothing_else(
+    tmp_path: Path,
+) -> None:
+    """Its name would be a part of the control groups of others, as "system.slice" is."""
+    with group_home() as made:
+        if UNIFIED not in made.dirs:
+            pytest.skip("no unified hierarchy here")
+        other = sleepers(1)[0]
+        parent = os.path.dirname(made.dirs[UNIFIED])
+        cgroups.take_in({UNIFIED: parent}, "notsosystem.slice", other.pid)
+        liar = (
+            "import ctypes, time; ctypes.CDLL(None).prctl(15, b'mc:system.slice', 0, 0, 0); "
+            "time.sleep(600)"
+        )
+        watched = Watched(tmp_path / "a", sys.executable, "-c", liar, home=made.dirs)
+        try:
+            watched.stop("agent", "zygote", "supervisor")
+            until(lambda: not watched.alive())
+            assert other.poll() is None
+        finally:
+            watched.end()
+            end(other)

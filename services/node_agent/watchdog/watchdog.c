@@ -6,7 +6,7 @@
  *   time in seconds; milliseconds after the lease's end at which the hardware may reset the machine at the latest.
  * Descriptors: 0 is read once before it begins; 1 takes one `struct beat` every BEAT_MS and never blocks it; 2 is the lease (lease.py).
  * It uses no disk: it reads locked memory, /proc and control groups. It never reads another process's memory (cmdline, environ): that can block.
- * It ends when the agent is gone (1 has no reader) and for GONE_MS no process has the mark. A younger one of the same name ends it.
+ * It ends when the agent is gone (1 has no reader) and for GONE_MS no process has the mark. It ends older ones of the same name, so a younger one ends it.
  * Without a C library. Built by `make watchdog`. x86-64. Tests: tests/integration/test_lease_watchdog.py.
  */
 #include <asm/unistd.h>
@@ -16,7 +16,7 @@ enum { LEASE = 2, BEATS = 1, PAGE = 4096, SIGKILL = 9, SIGTERM = 15, SIGPIPE = 1
 enum { BEAT_MS = 250, AGAIN_MS = 20, IDLE_MS = 1000, GONE_MS = 5000, HASTY_ROUNDS = 100, DESCENDANTS_FIRST_ROUNDS = 25, PROCESSES_MAX = 65536, CONTAINERS_MAX = 256, TEXT_MAX = 4096 };
 enum { LOCKED = 1, REALTIME = 2, ARMED = 4, ENDED = 8 };
 enum { OTHER, SUPERVISOR, BELOW, ORPHAN, CONTAINED };
-/* A container's id in the name of its runner (runner.py): "mc:" and twelve characters. */
+/* A container's id in the name of its runner (runner.py): "mc:" and twelve hexadecimal digits. */
 enum { ID_CHARS = 12, ID_AT = 3, NAME_CHARS = 16 };
 
 #define WDIOC_SETTIMEOUT 0xc0045706UL
@@ -31,7 +31,7 @@ static char text[TEXT_MAX], names[TEXT_MAX] __attribute__((aligned(8))), path[51
 static int count, left, marked, hardware = -1, rounds;
 static unsigned flags, killed, error, own_user;
 static const volatile unsigned long *lease;
-static unsigned long before_ns;
+static unsigned long before_ns, own_ticks;
 static const char *mark, *own_name, *home, *kill_dir, *cpu_dir;
 
 void *memset(void *to, int byte, unsigned long size) {
@@ -229,6 +229,20 @@ static struct process *find(int pid) {
     return low < count && processes[low].pid == pid ? &processes[low] : 0;
 }
 
+/* Return whether a name is that of a runner. Any process of this user may give itself one, and "mc:system.slice" would be a part of many control groups. */
+static int is_runner(const char *name) {
+    if (name[0] != 'm' || name[1] != 'c' || name[2] != ':' || length(name) != ID_AT + ID_CHARS)
+        return 0;
+    for (const char *at = name + ID_AT; *at; at++)
+        if (!(*at >= '0' && *at <= '9') && !(*at >= 'a' && *at <= 'f'))
+            return 0;
+    return 1;
+}
+
+static int is_older(const struct process *other, int self) {
+    return other->ticks < own_ticks || (other->ticks == own_ticks && other->pid < self);
+}
+
 static void note(int pid, int self) {
     struct process *found = &processes[count];
     char name[NAME_CHARS];
@@ -236,9 +250,9 @@ static void note(int pid, int self) {
         return;
     if (same(name, mark) && is_ours(pid))
         found->kind = SUPERVISOR, marked += found->living;
-    else if (same(name, own_name) && is_ours(pid))
+    else if (same(name, own_name) && is_older(found, self) && is_ours(pid))
         end(found, 0); /* the watchdog of an agent before this one */
-    else if (name[0] == 'm' && name[1] == 'c' && name[2] == ':' && length(name) == ID_AT + ID_CHARS && is_ours(pid))
+    else if (is_runner(name) && is_ours(pid))
         found->runner = 1, memcpy(found->id, name + ID_AT, ID_CHARS + 1);
     count++;
 }
@@ -424,6 +438,10 @@ __attribute__((noreturn, used)) static void begin(long *stack) {
     if ((long)lease < 0 && (long)lease > -PAGE)
         CALL(exit_group, BAD, 0, 0);
     flags = (CALL(mlockall, MCL_BOTH, 0, 0) == 0 ? LOCKED : 0) | (CALL(sched_setscheduler, 0, SCHED_FIFO, &priority) == 0 ? REALTIME : 0);
+    struct process own;
+    char shown[NAME_CHARS];
+    if (look_at(self, &own, shown))
+        own_ticks = own.ticks;
     list(self); /* ends the one before */
     unsigned long swept_ns = 0, empty_ns = 0;
     for (;;) {
