@@ -131,7 +131,7 @@ STAY: Final[dict[str, str]] = {
         standby_runner.PROBE_EVERY_S standby_runner.PROBE_S standby_runner.STEADY_S
         standbys.LOOK_IDLE_S checkpoint.SETTLED_NS device_weights.GRANT_S device_weights.LOOK_S
         on_devices.LINGER_NS admission.GONE_S errors.STOPPING_S
-        revoking.AGAIN_S
+        revoking.AGAIN_S terms_nats.LOOK_S
         admission.LOOK_S answers.LOOK_FIRST_S answers.LOOK_MAX_S audit.service.GATHER_S
         audit.service.RETRY_S call.LAST_WORDS_S
         cancellation.LAST_WORD_S closing.COPY_AGAIN_S closing.LOOK_EVERY_S process.service.TICK_S

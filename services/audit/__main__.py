@@ -50,7 +50,8 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
     """Wait for the turn to lead; then archive every commit, answer requests, publish events, sign
     heads, and trim the log.
 
-    Several audit processes share one archive. Its primary key refuses the one that no longer leads.
+    Several audit processes share one archive. Its primary key refuses the one that no longer leads,
+    and its trimmer proves the term before each write.
     The trimmer has its own connection, because only its identity may purge the log.
     """
     client = await before(stop, connection_nats.connect_as(settings, AUDIT))
@@ -69,7 +70,7 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
     async def lead() -> None:
         terms = KvTerms(client, AUDIT)
         await before(stop, _take_over(candidate, leading, terms, settings.instance))
-        await _lead(settings, stop, client=client, leading=leading, audit=audit)
+        await _lead(settings, stop, client=client, leading=leading, audit=audit, terms=terms)
 
     await serve_together(
         leader=lead(),
@@ -89,13 +90,15 @@ async def _lead(
     client: connection_nats.Client,
     leading: Leading,
     audit: Audit,
+    terms: KvTerms,
 ) -> None:
-    """Archive, answer, publish, sign and trim until `stop`."""
+    """Archive, answer, publish, sign and trim until `stop`. Raises Fenced if the term is over."""
     store, source = audit.store, source_of(settings.cluster_id)
     await audit.open()
     replicas = settings.stream_replicas
     beside: list[Callable[[], Coroutine[None, None, None]]] = [
         leading.keep_beating,
+        partial(terms.watch, leading.epoch),
         partial(signs_on_own_connection, settings, leading),
     ]
     heads = _heads_stream(client, replicas)
@@ -122,6 +125,7 @@ async def _lead(
             bus=NatsBus(other),
             clock=SystemClock(),
             policy=policy_of(settings),
+            prove_term=partial(terms.prove, leading.epoch),
         )
         beside.append(partial(trimmer.run, settings.trim_every_s))
     else:

@@ -67,3 +67,13 @@ async def test_of_two_processes_that_begin_a_term_together_one_is_refused(client
         await other.begin(0, "b")
     assert await other.newest() == first
     assert await other.begin(first, "b") > first
+
+
+async def test_a_leader_whose_term_is_over_learns_it(client: Client) -> None:
+    one, other = KvTerms(client, "audit"), KvTerms(client, "audit")
+    first = await one.begin(0, "a")
+    await one.prove(first)
+    later = await other.begin(first, "b")
+    with pytest.raises(Fenced, match=f"term {later} leads"):
+        await one.watch(first)
+    await other.prove(later)

@@ -11,7 +11,7 @@ import pytest
 
 from libs.common import facts as f
 from libs.common import fold, subjects
-from libs.common.errors import Corrupt, Trimmed, Unavailable
+from libs.common.errors import Corrupt, Fenced, Trimmed, Unavailable
 from libs.common.leadership.leading import give_signs
 from libs.common.model import JobId, JobSpec
 from libs.common.process.clock import SystemClock
@@ -240,6 +240,39 @@ async def test_a_lost_base_stops_readers_and_is_folded_again_from_the_archive(
     base = await snapshot_store.load(trimmer.store, BASE_OBJECT)
     assert base is not None
     assert base.seq == trimming.last
+
+
+async def test_a_former_leader_that_goes_on_does_not_put_an_older_base_in_place_of_the_newer(
+    trimming: Trimming,
+) -> None:
+    former, leader = await trimming.trimmer(3 * KEPT), await trimming.trimmer()
+
+    async def prove() -> None:
+        """Play the pause: the other audit trims further before the first write of this one."""
+        if not leader.trimmed:
+            assert await leader.round()
+        raise Fenced("another audit leads")
+
+    former.prove_term = prove
+    with pytest.raises(Fenced):
+        await former.run(0.1)
+    base = await snapshot_store.load(leader.store, BASE_OBJECT)
+    assert base is not None and base.seq == leader.trimmed
+
+
+async def test_a_base_that_ends_before_the_log_begins_is_folded_again_from_the_archive(
+    trimming: Trimming,
+) -> None:
+    former, leader = await trimming.trimmer(3 * KEPT), await trimming.trimmer()
+    assert await former.round()
+    older = await former.store.get(BASE_OBJECT)
+    assert older is not None and await leader.round()
+    await leader.store.put(BASE_OBJECT, older)
+    with pytest.raises(Trimmed):
+        await (await trimming.quota_process()).run(asyncio.Event())
+    assert not await leader.round()
+    base = await snapshot_store.load(leader.store, BASE_OBJECT)
+    assert base is not None and base.seq == trimming.last
 
 
 async def test_an_empty_archive_of_a_trimmed_log_begins_in_the_middle_only_when_it_is_told_to(

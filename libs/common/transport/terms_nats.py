@@ -6,7 +6,7 @@ refused. Audit uses it. Test: tests/contract/test_leadership.py.
 
 import asyncio
 import logging
-from typing import Final
+from typing import Final, NoReturn
 
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
@@ -19,6 +19,8 @@ from libs.common.transport.connection_nats import ASK_TIMEOUT_S
 from libs.common.transport.log_jetstream import WRONG_SEQUENCE
 
 AGAIN_S: Final = 0.5
+# A leader looks this often whether its term is over.
+LOOK_S: Final = 1.0
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +46,24 @@ class KvTerms:
                 heed()
                 logger.warning("the term of %s cannot be read: %s", self.service, error)
                 await asyncio.sleep(AGAIN_S)
+
+    async def prove(self, epoch: int) -> None:
+        """Return if the term `epoch` is still the newest one.
+
+        Wait while the bucket does not answer. Raises Fenced if the term is over.
+        """
+        newest = await self.newest()
+        if newest != epoch:
+            raise Fenced(
+                f"the term {epoch} of this {self.service} is over, term {newest} leads: this "
+                "process ends, and follows after its next start"
+            )
+
+    async def watch(self, epoch: int) -> NoReturn:
+        """Prove the term again and again, until it is over. Raises Fenced."""
+        while True:
+            await self.prove(epoch)
+            await asyncio.sleep(LOOK_S)
 
     async def begin(self, after: int, instance: str) -> int:
         """Begin the term after the term `after`, and return it.

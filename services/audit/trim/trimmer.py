@@ -8,12 +8,12 @@ class too.
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import Final, NoReturn, Protocol, cast
 
 from libs.common import fold, reading, subjects
-from libs.common.errors import Corrupt, MusterError, Unavailable
+from libs.common.errors import Corrupt, Fenced, MusterError, Unavailable
 from libs.common.process.clock import Clock
 from libs.common.settings.settings import Settings
 from libs.common.state.cluster import Cluster
@@ -67,8 +67,16 @@ def policy_of(settings: Settings) -> Policy:
     )
 
 
+async def _always() -> None:
+    """Prove nothing: this trimmer is the only one of its log."""
+
+
 class Trimmer:
-    """The trimmer of one log. `trimmed` is the last sequence that this process removed."""
+    """The trimmer of one log. `trimmed` is the last sequence that this process removed.
+
+    `prove_term` raises Fenced if another audit leads by now. It is called before each write: a
+    process that was paused may go on long after another one has trimmed further.
+    """
 
     def __init__(
         self,
@@ -78,6 +86,7 @@ class Trimmer:
         bus: Bus,
         clock: Clock,
         policy: Policy,
+        prove_term: Callable[[], Awaitable[None]] = _always,
     ) -> None:
         self.log = log
         self.archive = archive
@@ -85,14 +94,20 @@ class Trimmer:
         self.bus = bus
         self.clock = clock
         self.policy = policy
+        self.prove_term = prove_term
         self.trimmed = 0
 
     async def run(self, every_s: float) -> NoReturn:
-        """Run rounds for ever. An error is logged, and the next round tries again."""
+        """Run rounds for ever. An error is logged, and the next round tries again.
+
+        Raises Fenced if another audit leads.
+        """
         while True:
             acted = False
             try:
                 acted = await self.round()
+            except Fenced:
+                raise
             except MusterError as error:
                 logger.error("the log is not trimmed: %s", error)
             await asyncio.sleep(min(AGAIN_S, every_s) if acted else every_s)
@@ -100,15 +115,15 @@ class Trimmer:
     async def round(self) -> bool:
         """Trim once; return whether commits were trimmed.
 
-        Raises Corrupt if the archive does not hold the commits, Unavailable.
+        Raises Corrupt if the archive does not hold the commits, Fenced if another audit leads,
+        Unavailable.
         """
         extent = await self.log.extent()
-        cluster = await snapshot_store.load(self.store, BASE_OBJECT)
-        if cluster is None and extent.commits < extent.last:
+        cluster = await snapshot_store.load(self.store, BASE_OBJECT) or Cluster()
+        snapshot_store.check_end(cluster, extent.last)
+        if cluster.seq < extent.last and await self.log.get(cluster.seq + 1) is None:
             await self._rebuild()
             return False
-        cluster = cluster or Cluster()
-        snapshot_store.check_end(cluster, extent.last)
         decision = trim.decide(self.policy, await self._standing(cluster.seq, extent))
         if decision.waits_for:
             logger.warning(
@@ -168,6 +183,7 @@ class Trimmer:
     async def _trim(self, cluster: Cluster, before: Extent) -> None:
         """Store the snapshot, read it back, and then purge the commits that it replaces."""
         await self._store(cluster)
+        await self.prove_term()
         await self.log.purge({subject: mark.seq for subject, mark in cluster.writers.items()})
         self.trimmed = cluster.seq
         after = await self.log.extent()
@@ -181,6 +197,7 @@ class Trimmer:
 
     async def _store(self, cluster: Cluster) -> None:
         data = snapshot.encode(cluster)
+        await self.prove_term()
         await self.store.put(BASE_OBJECT, data)
         kept = await self.store.get(BASE_OBJECT)
         if kept != data or snapshot.decode(kept) != cluster:
@@ -188,10 +205,14 @@ class Trimmer:
                 f"the object store did not return the snapshot at {cluster.seq} unchanged: the "
                 "next round makes it again"
             )
+        await self.prove_term()
         await self.store.put(BASE_HEAD_OBJECT, snapshot.head(data))
 
     async def _rebuild(self) -> None:
-        """Make the base snapshot from the archive, because the stored one is lost or unreadable."""
+        """Make the base snapshot from the archive.
+
+        The stored one is lost or unreadable, or the log no longer holds the commit after it.
+        """
         logger.warning("no base snapshot is usable: the trimmer folds the archive to make one")
         cluster, head = Cluster(), await self.archive.head_seq()
         while cluster.seq < head:
