@@ -68,13 +68,13 @@ ORDERS: Final = "orders"  # orders.<node>: scheduler -> agent
 # memory, link, copy, readings; operator -> agent: authority
 NODE_ASK: Final = "ask.node"
 # ask.scheduler.<verb>: gateway -> scheduler: why, upcoming, hashes; trimmer -> scheduler: position;
-# scheduler -> scheduler: alive, take_over
+# scheduler -> scheduler: alive
 SCHEDULER_ASK: Final = "ask.scheduler"
 # ask.quota.<verb>: trimmer -> quota: position; gateway -> quota: reserve, return;
-# quota -> quota: alive, take_over
+# quota -> quota: alive
 QUOTA_ASK: Final = "ask.quota"
 # ask.audit.<verb>: gateway, scheduler -> audit: archived commits, events, the signed head;
-# audit -> audit: alive, take_over
+# audit -> audit: alive
 AUDIT_ASK: Final = "ask.audit"
 SECRETS_ASK: Final = (
     "ask.secrets"  # ask.secrets.<node>: agent -> gateway: what a job that is about to start names
@@ -85,6 +85,9 @@ UPLOADS_ASK: Final = "ask.uploads"
 WEIGHTS_ASK: Final = "ask.weights"
 # members.<service>.<instance>: each process -> gateways: whether it leads, and what it has read
 MEMBERS: Final = "members"
+# take_over.<service>: a leader that stops -> its followers, with the number of its term. It is not
+# under ask.<service>, because gateways and operators may ask there.
+TAKE_OVER: Final = "take_over"
 # ask.server.<server>.<verb>: gateway -> the process beside a nats-server: status, restart, replace,
 # replicas
 SERVER_ASK: Final = "ask.server"
@@ -173,9 +176,9 @@ def ask_alive(service: str) -> str:
     return f"ask.{service}.alive"
 
 
-def ask_take_over(service: str) -> str:
+def take_over(service: str) -> str:
     """Return the subject on which a leader that stops asks its followers to take over."""
-    return f"ask.{service}.take_over"
+    return f"{TAKE_OVER}.{service}"
 
 
 def member(service: str, instance: str) -> str:

@@ -165,6 +165,7 @@ def _scheduler(fleet: Fleet) -> Allowed:
         s.roster("*"),
         s.outstanding("*"),
         s.ask_scheduler(">"),
+        s.take_over(s.SCHEDULER_KIND),
     )
     return Allowed(_without_repeats(publish), (*_inbox(s.SCHEDULER_KIND), *hears))
 
@@ -181,7 +182,7 @@ def _quota(fleet: Fleet) -> Allowed:
         *_read_snapshots(),
         *(f"{_prefix(name)}.>" for name in askers),
     )
-    return Allowed(publish, (*_inbox(s.QUOTA_KIND), s.ask_quota(">")))
+    return Allowed(publish, (*_inbox(s.QUOTA_KIND), s.ask_quota(">"), s.take_over(s.QUOTA_KIND)))
 
 
 def _audit(fleet: Fleet) -> Allowed:
@@ -202,7 +203,7 @@ def _audit(fleet: Fleet) -> Allowed:
             *_read_snapshots(),
             *says,
         ),
-        (*_inbox(AUDIT), *_inbox(AUDIT_VERIFY), s.ask_audit(">")),
+        (*_inbox(AUDIT), *_inbox(AUDIT_VERIFY), s.ask_audit(">"), s.take_over(AUDIT)),
     )
 
 
@@ -292,7 +293,7 @@ def _leads(service: str) -> tuple[str, ...]:
     """Return what a process needs that may lead its service: it asks its leader, hands over to its
     followers, and reports to the gateways.
     """
-    return (s.ask_alive(service), s.ask_take_over(service), s.member(service, "*"))
+    return (s.ask_alive(service), s.take_over(service), s.member(service, "*"))
 
 
 def _members() -> str:

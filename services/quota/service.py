@@ -191,4 +191,4 @@ class Quota:
                 await self.writer.emptied()
         except TimeoutError:
             return
-        await hand_over(subjects.QUOTA_KIND, self.bus)
+        await hand_over(subjects.QUOTA_KIND, self.bus, self.leading.epoch)

@@ -383,7 +383,7 @@ class Scheduler:
         try:
             async with asyncio.timeout(COMMIT_FAREWELL_S):
                 await self.writer.emptied()
-            await hand_over(subjects.SCHEDULER_KIND, self.bus)
+            await hand_over(subjects.SCHEDULER_KIND, self.bus, self.leading.epoch)
             async with asyncio.timeout(COMMIT_FAREWELL_S):
                 await self.writer.put([LeaseExtended(duration_ms=self.settings.stop_lease_ms)])
         except TimeoutError:

@@ -67,7 +67,17 @@ def test_only_the_scheduler_orders_and_only_a_node_sends_its_heartbeat(fleet: Fl
     ]
     assert speakers(fleet, s.desired("2")) == ["node-2"]
     assert speakers(fleet, s.roster("2")) == ["node-2"]
-    assert speakers(fleet, s.ask_take_over("quota")) == ["quota"]
+
+
+@pytest.mark.parametrize("fleet", [TOGETHER, ISOLATED])
+@pytest.mark.parametrize("service", ["scheduler", "quota", "audit"])
+def test_only_processes_of_a_service_hand_over_its_lead(fleet: Fleet, service: str) -> None:
+    assert speakers(fleet, s.take_over(service)) == [service]
+    assert [
+        name
+        for name, allowed in everyone(fleet).items()
+        if any(covers(each, s.take_over(service)) for each in allowed.subscribe)
+    ] == [service]
 
 
 @pytest.mark.parametrize("fleet", [TOGETHER, ISOLATED])

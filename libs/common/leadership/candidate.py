@@ -58,7 +58,8 @@ class Candidate:
         self._asking: dict[asyncio.Task[None], None] = {}
 
     async def _on_take_over(self, subject: str, data: bytes) -> bytes | None:
-        if not self.waits:
+        """Accept if the message names the term that this process follows; another one is late."""
+        if not self.waits or data != b"%d" % self.epoch:
             return None
         self.offered.set()
         return b"1"
@@ -79,7 +80,7 @@ class Candidate:
         Call it when this process follows the log. If the log refuses the term because another
         process began one first, wait again.
         """
-        await self.bus.subscribe(subjects.ask_take_over(self.service), self._on_take_over)
+        await self.bus.subscribe(subjects.take_over(self.service), self._on_take_over)
         logger.info("this %s follows the log until it is its turn to lead", self.service)
         if self.clock.wall_ns() - self.began_at_ns < self.watch.term_ms * MS:
             self._wait_for_other()
@@ -159,14 +160,14 @@ class Candidate:
             raise Fenced(f"the {self.service} that leads answers again: this one follows it")
 
 
-async def hand_over(service: str, bus: Bus) -> None:
-    """Ask the followers to take over, and wait for one's term.
+async def hand_over(service: str, bus: Bus, epoch: int) -> None:
+    """Ask the followers of the term `epoch` to take over, and wait for one's term.
 
     The reader of the log raises Fenced when it comes. Returns if no follower accepts, or none has
     begun a term in time.
     """
     try:
-        await bus.request(subjects.ask_take_over(service), b"", ACCEPT_S)
+        await bus.request(subjects.take_over(service), b"%d" % epoch, ACCEPT_S)
     except Unavailable:
         return
     await asyncio.sleep(TAKEN_OVER_S)
