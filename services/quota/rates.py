@@ -72,6 +72,7 @@ class Rates:
         self.given: dict[Account, Given] = {}
         self.limits: dict[Account, tuple[int, int]] = {}
         self.marks: dict[Account, Given] = {}
+        self.restored: set[Account] = set()
 
     def restore(self, pages: Iterable[Page]) -> None:
         """Count what an earlier process gave, by all of its pages, and begin to give if this one
@@ -82,12 +83,18 @@ class Rates:
             self.merge(page)
 
     def merge(self, page: Page) -> None:
-        """Count everything up to the marks of the page as given. An older minute is ignored."""
+        """Count everything up to the marks of the page as given. An older minute is ignored.
+
+        The marks are stored again with each page of this process, because the next process reads
+        only the newest one.
+        """
         self._advance(page.window * WINDOW_NS)
         if page.window != self.window:
             return
         for mark in page.marks:
-            given = self.given.setdefault((mark.tenant, mark.account), Given())
+            account = mark.tenant, mark.account
+            self.restored.add(account)
+            given = self.given.setdefault(account, Given())
             given.requests = max(given.requests, mark.requests)
             given.tokens = max(given.tokens, mark.tokens)
 
@@ -100,20 +107,21 @@ class Rates:
         )
 
     def page(self, number: int, epoch: int) -> Page:
-        """Return the page to store: a mark for each of its accounts that have a limit."""
+        """Return the page to store: a mark for each of its accounts that have a limit, or had one
+        in an earlier process's page of this minute.
+        """
+        accounts = dict.fromkeys((*self.limits, *self.restored))
         return Page(
             epoch,
             self.window,
-            tuple(
-                Mark(
-                    *account,
-                    _mark(limits[0], self.given[account].requests),
-                    _mark(limits[1], self.given[account].tokens),
-                )
-                for account, limits in self.limits.items()
-                if page_of(account) == number
-            ),
+            tuple(self._mark_of(account) for account in accounts if page_of(account) == number),
         )
+
+    def _mark_of(self, account: Account) -> Mark:
+        given, limits = self.given[account], self.limits.get(account)
+        if limits is None:
+            return Mark(*account, given.requests, given.tokens)
+        return Mark(*account, _mark(limits[0], given.requests), _mark(limits[1], given.tokens))
 
     def stored(self, page: Page) -> None:
         """Note that the page is stored."""
@@ -158,7 +166,7 @@ class Rates:
         window = now_ns // WINDOW_NS
         if window > self.window:
             self.window = window
-            for each in (self.given, self.limits, self.marks):
+            for each in (self.given, self.limits, self.marks, self.restored):
                 each.clear()
 
 

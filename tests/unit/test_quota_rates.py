@@ -157,6 +157,20 @@ def test_restarts_free_nothing_and_cost_at_most_a_step_of_the_limit_each() -> No
         assert held >= limit - (restarts + 1) * max(1, limit // MARKS) - limit % MARKS
 
 
+def test_a_second_restart_in_a_minute_still_counts_the_marks_of_before_the_first() -> None:
+    rates, limited = open_rates(), tenant(tokens=100)
+    names = [f"key:{number}" for number in range(3 * PAGES)]
+    for name in names:
+        assert rates.reserve(limited, SliceAsk(T, 0, 100, name), MINUTE).given
+    second = restarted(stored(rates), MINUTE)
+    assert second.reserve(limited, SliceAsk(T, 0, 10, "other"), MINUTE).given
+    third = restarted(stored(second, 2), MINUTE)
+    for name in names:
+        assert not third.reserve(limited, SliceAsk(T, 0, 1, name), MINUTE).given
+    assert third.reserve(limited, SliceAsk(T, 0, 1, names[0]), MINUTE + WINDOW_NS).given
+    assert [mark.account for page in stored(third, 3) for mark in page.marks] == [names[0]]
+
+
 def test_few_slices_wait_for_a_store() -> None:
     rates, limited, stores = open_rates(), tenant(requests=320, tokens=32_000), 0
     while rates.reserve(limited, SliceAsk(T, 1, 10), MINUTE).given:
