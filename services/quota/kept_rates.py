@@ -16,8 +16,8 @@ from libs.common.errors import Fenced, Unavailable
 from libs.common.transport.pages import Overtaken, PageStore
 from services.quota.rates import PAGES, Account, Page, Rates, page_of
 
-# Between tries to read the store.
-AGAIN_S: Final = 60.0
+# Between tries to read the store. Until one succeeds, no mark tells a successor what was given.
+AGAIN_S: Final = 1.0
 # Writes of one page in a row that another process may come before.
 TRIES: Final = 3
 
@@ -36,23 +36,40 @@ class KeptRates:
         self.revisions = [0] * PAGES
         self.locks = [asyncio.Lock() for _ in range(PAGES)]
         self.restored = False
+        self.failed = False
 
     async def keep_trying(self) -> None:
-        """Restore again and again until it succeeds, then wait until cancelled."""
-        while not self.restored:
+        """Restore again and again until it succeeds; then store the marks of what was given
+        meanwhile, and wait until cancelled. Raises Fenced.
+        """
+        while not (self.restored and await self._all_covered()):
             await asyncio.sleep(AGAIN_S)
-            await self.try_to_restore()
+            if not self.restored:
+                await self.try_to_restore()
         await asyncio.Event().wait()
+
+    async def _all_covered(self) -> bool:
+        """Store the marks of all accounts; return whether the store took them."""
+        try:
+            for account in tuple(self.rates.limits):
+                await self.cover(account)
+        except Unavailable as error:
+            logger.warning("what was given is not stored yet: %s", error)
+            return False
+        return True
 
     async def try_to_restore(self) -> None:
         """Restore. If the store cannot be read, give nothing in this minute, and later without it.
 
-        Servers of an earlier version do not let quota read the store.
+        Servers of an earlier version do not let quota read the store. A restart then may give a
+        minute's budget again.
         """
         try:
             await self._restore()
         except Unavailable as error:
-            logger.warning("a restart of quota will cost a minute: %s", error)
+            if not self.failed:
+                logger.warning("a restart of quota may give a minute's budget again: %s", error)
+            self.failed = True
 
     async def _restore(self) -> None:
         """Read what earlier processes gave. Raises Unavailable, Fenced."""
