@@ -176,6 +176,14 @@ def ask_alive(service: str) -> str:
     return f"ask.{service}.alive"
 
 
+def ask_leader(service: str, epoch: int) -> str:
+    """Return the subject by which a leader asks itself, from its second connection to its first.
+
+    It is an inbox of the service's own key, so no other process hears it.
+    """
+    return f"_INBOX_{service}.leader.{epoch}"
+
+
 def take_over(service: str) -> str:
     """Return the subject on which a leader that stops asks its followers to take over."""
     return f"{TAKE_OVER}.{service}"

@@ -98,6 +98,11 @@ BESIDE: Final = {
         "agent -> gateway",
         "A node that has kept weights which this node cannot read, with a token for a link to it.",
     ),
+    "TAKE_OVER": (
+        s.take_over("SERVICE"),
+        "scheduler, quota -> the same service",
+        "A leader that stops asks the followers of its term to take over.",
+    ),
     "MEMBERS": (
         s.member("SERVICE", "INSTANCE"),
         "scheduler, quota, audit, gateway -> gateways",

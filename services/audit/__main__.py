@@ -95,6 +95,7 @@ async def _lead(
     """Archive, answer, publish, sign and trim until `stop`. Raises Fenced if the term is over."""
     store, source = audit.store, source_of(settings.cluster_id)
     await audit.open()
+    await leading.listen(NatsBus(client))
     replicas = settings.stream_replicas
     beside: list[Callable[[], Coroutine[None, None, None]]] = [
         leading.keep_beating,

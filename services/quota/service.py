@@ -119,7 +119,7 @@ class Quota:
             logger.warning("%s", error)  # the reader ends this process when it has the later term
             return None
         except Unavailable as error:
-            # What the account was to get stays unused in this minute.
+            # The account's slice stays unused in this minute.
             logger.warning("a slice was not given: %s", error)
             answer = replace(answer, given=False, requests=0, tokens=0, starting=True)
         return rate_messages.encode(answer)
@@ -180,6 +180,7 @@ class Quota:
         logger.info("term %d began after commit %d", self.writer.epoch, self.state.seq)
 
     async def _answer_until(self, stop: asyncio.Event) -> None:
+        await self.leading.listen(self.bus)
         await self.bus.subscribe(subjects.ask_quota("position"), self._on_position)
         await self.kept.try_to_restore()
         await self.bus.subscribe(subjects.ask_quota("reserve"), self._on_reserve, concurrent=True)

@@ -274,6 +274,7 @@ class Scheduler:
         logger.info("term %d began after commit %d", epoch, self.state.seq)
 
     async def _listen(self) -> None:
+        await self.leading.listen(self.bus)
         await self.bus.subscribe(f"{subjects.HEARTBEAT}.*", Rate(self._on_heartbeat))
         await self.bus.subscribe(f"{subjects.DESIRED}.*", Rate(self._on_desired))
         await self.bus.subscribe(f"{subjects.ROSTER}.*", Rate(self._on_roster))
@@ -369,11 +370,8 @@ class Scheduler:
         )
 
     async def _on_inventory(self, subject: str, data: bytes) -> bytes | None:
-        return (
-            self.stocks.answer(self.acked, data.decode())
-            if self.may_grant(self.clock.boot_ns())
-            else None
-        )
+        grants = self.may_grant(self.clock.boot_ns())
+        return self.stocks.answer(self.acked, data.decode()) if grants else None
 
     async def _farewell(self) -> None:
         """Stop as planned: let a follower take over. If there is none, record that every node may

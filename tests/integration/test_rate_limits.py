@@ -27,8 +27,8 @@ from tests.integration.openai_replica import USAGE, Replica, running
 from tests.integration.openai_world import CHAT, error_of, served
 
 CLIENTS = 50
-# The hand-over, signs of life, its position, slices, and their return.
-SUBSCRIPTIONS = 5
+# The hand-over, signs of life, its own question, its position, slices, and their return.
+SUBSCRIPTIONS = 6
 REQUESTS = 2_000
 MODEL = {"model": "m", "max_tokens": 50}
 

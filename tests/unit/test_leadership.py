@@ -7,7 +7,14 @@ import pytest
 
 from libs.common.errors import Unavailable
 from libs.common.leadership.beside import in_thread
-from libs.common.leadership.leading import HANGS_TERMS, UNRENEWED_TERMS, Leading
+from libs.common.leadership.leading import (
+    CUT_OFF_TERMS,
+    HANGS_TERMS,
+    UNRENEWED_TERMS,
+    Leading,
+    ask_first,
+)
+from libs.common.transport.bus_memory import MemoryBus
 
 TERM_MS = 1_000
 TERM_NS = TERM_MS * 1_000_000
@@ -56,6 +63,21 @@ def test_leader_whose_renewals_fail_is_of_use_for_as_long_as_an_election_takes()
     assert not leader.is_useful()
     leader.renewed_at(clock.now)
     assert leader.is_useful() and leader.renewals == 1
+
+
+async def test_leader_whose_first_connection_is_cut_off_from_the_second_is_of_no_use() -> None:
+    clock, bus = Hand(), MemoryBus()
+    leader = leading(clock)
+    asking = asyncio.create_task(ask_first(leader, bus))
+    await asyncio.sleep(0)
+    clock.now += CUT_OFF_TERMS * TERM_NS
+    leader.beat()
+    assert not leader.is_useful()
+    await leader.listen(bus)
+    async with asyncio.timeout(10):
+        while not leader.is_useful():
+            await asyncio.sleep(0.01)
+    asking.cancel()
 
 
 async def test_work_beside_goes_on_while_the_main_loop_is_busy() -> None:

@@ -1,6 +1,7 @@
 """The signs of life of a leader, in a thread and on a connection of their own.
 
-So neither a long decision nor a full queue of messages of the service delays them.
+So neither a long decision nor a full queue of messages of the service delays them. They end if the
+service's first connection is cut off.
 """
 
 from collections.abc import Callable
@@ -8,7 +9,8 @@ from collections.abc import Callable
 from nats.aio.client import Client
 
 from libs.common.leadership.beside import in_thread
-from libs.common.leadership.leading import Leadership, Leading, give_signs
+from libs.common.leadership.leading import Leadership, Leading, ask_first, give_signs
+from libs.common.process.serving_tasks import serve_together
 from libs.common.settings.settings import Settings
 from libs.common.transport.bus_nats import NatsBus
 from libs.common.transport.connection_nats import connect_as
@@ -23,7 +25,10 @@ async def signs_on_own_connection(
         client = await connect_as(settings, leading.service)
         try:
             renews = leadership(client) if leadership is not None else None
-            await give_signs(leading, NatsBus(client), renews)
+            bus = NatsBus(client)
+            await serve_together(
+                signs=give_signs(leading, bus, renews), first=ask_first(leading, bus)
+            )
         finally:
             await client.close()
 
