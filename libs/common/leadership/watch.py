@@ -1,10 +1,12 @@
 """Decides from the answers of a leader whether it is gone.
 
 Pure; times are nanoseconds of this machine's boot clock, given as arguments. A process that ended
-has no listener any more: two requests without a listener prove that within a fifth of a second. A
-process that was stopped answers nothing: the silence that proves it is a multiple of the slowest
-answer so far, so a loaded machine is given more time. A follower that was paused itself, or cut off
-from the bus, learns nothing in that time and counts again. Tests: tests/unit/test_leader_watch.py.
+has no listener any more: after two requests without a listener, within a fifth of a second, it
+counts as gone. So does a leader whose server died, if it needs longer to reconnect; then a healthy
+process loses its term. A process that was stopped answers nothing: the silence that proves it is a
+multiple of the slowest answer so far, so a loaded machine is given more time. A follower that was
+paused itself, or cut off from the bus, learns nothing in that time and counts again.
+Tests: tests/unit/test_leader_watch.py.
 """
 
 from collections import deque
@@ -25,7 +27,7 @@ RECONNECT_MS: Final = 2_000
 
 
 class LeaderWatch:
-    """What one follower knows of the leader of its service. `term_ms` bounds every wait."""
+    """The answers of a service's leader to one follower. `term_ms` bounds every wait."""
 
     def __init__(self, term_ms: int) -> None:
         self.term_ms = term_ms

@@ -1,4 +1,4 @@
-"""What a process of a service says of itself to the gateways, regularly and without an answer.
+"""The signs that a process of a service gives the gateways, regularly and without an answer.
 
 Pure; typed MessagePack on `members.<service>.<instance>`, never stored. The subject names the
 process, because only that service may publish there.

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class ControlPlane:
-    """What this gateway knows. `read_seq` returns the last commit that it has folded itself."""
+    """The view of this gateway. `read_seq` returns the last commit that it has folded itself."""
 
     def __init__(
         self,

@@ -50,7 +50,11 @@ def _typed_error(error: exc.DBAPIError, tried: str) -> MusterError:
             "services.audit migrate` first"
         )
     if isinstance(error, exc.IntegrityError):
-        return Fenced(f"{tried}: another audit service has written there; stop one of the two")
+        return Fenced(
+            f"{tried}: another audit service has written there and leads now; this one ends, and "
+            "follows after its next start. If both keep ending, check that no other cluster uses "
+            "this archive"
+        )
     if number in (SQLITE_FULL, SQLITE_IOERR_SHMSIZE) or state == POSTGRES_DISK_FULL:
         return DiskFull(
             f"{tried}: the disk is full; free space there, then the archive continues by itself"
