@@ -72,7 +72,7 @@ class Rates:
         self.given: dict[Account, Given] = {}
         self.limits: dict[Account, tuple[int, int]] = {}
         self.marks: dict[Account, Given] = {}
-        self.restored: set[Account] = set()
+        self.restored: dict[Account, None] = {}
 
     def restore(self, pages: Iterable[Page]) -> None:
         """Count what an earlier process gave, by all of its pages, and begin to give if this one
@@ -93,7 +93,7 @@ class Rates:
             return
         for mark in page.marks:
             account = mark.tenant, mark.account
-            self.restored.add(account)
+            self.restored[account] = None
             given = self.given.setdefault(account, Given())
             given.requests = max(given.requests, mark.requests)
             given.tokens = max(given.tokens, mark.tokens)
