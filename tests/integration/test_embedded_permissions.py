@@ -296,7 +296,6 @@ REFUSED_TONGUES = [
     ("node-1", s.ask_scheduler("why"), "scheduler", s.ask_scheduler(">")),
     ("node-1", s.ask_alive("scheduler"), "scheduler", s.ask_alive("scheduler")),
     ("gateway-a", s.take_over("scheduler"), "scheduler", s.take_over("scheduler")),
-    ("operator", s.take_over("audit"), "audit", s.take_over("audit")),
     ("gateway-a", s.orders("1"), "node-1", s.orders("1")),
     ("gateway-a", s.heartbeat("1"), "scheduler", s.heartbeat("*")),
     ("quota", s.orders("1"), "node-1", s.orders("1")),
