@@ -17,6 +17,7 @@ PURE: Final = (
     "services/api_gateway/http/forwarding.py",
     "libs/common/arrays.py",
     "libs/common/placeholders.py",
+    "libs/common/replacement.py",
     "libs/common/state/accounts.py",
     "libs/common/state/rate_limits.py",
     "libs/common/state/arrivals.py",

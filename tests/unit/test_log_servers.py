@@ -92,3 +92,30 @@ def test_streams_get_more_replicas_only_on_as_many_healthy_servers() -> None:
     assert "there are 3 servers (nats-1, nats-2, nats-3)" in growth_refusal(healthy(*NAMES), 5)
     assert "0 servers (none)" in growth_refusal([], 3)
     assert "nats-3 does not answer" in growth_refusal(healthy("nats-1", "nats-2"), 3)
+
+
+def test_server_is_not_emptied_while_another_one_is_behind_it() -> None:
+    told = [*healthy("nats-1", "nats-2"), status("nats-3", commits=7, bytes=700, last=7)]
+    why = refusal(told, "nats-1", replace=True)
+    assert "nats-3 is behind: it has stream FACTS up to sequence 7, and nats-1 up to 10" in why
+    assert refusal(told, "nats-1", replace=False) == ""
+    assert refusal(told, "nats-3", replace=True) == ""
+
+
+def test_server_that_alone_stores_a_stream_is_not_emptied() -> None:
+    only = replica()
+    only = msgspec.structs.replace(only, servers=("nats-1",))
+    told = [
+        msgspec.structs.replace(status("nats-1"), replicas=(only,)),
+        *(msgspec.structs.replace(status(name), replicas=()) for name in ("nats-2", "nats-3")),
+    ]
+    why = refusal(told, "nats-1", replace=True)
+    assert "stream FACTS is stored on nats-1 only: give it three replicas first" in why
+    assert refusal(told, "nats-2", replace=True) == ""
+
+
+def test_server_is_not_emptied_before_the_one_that_was_emptied_last_is_full_again() -> None:
+    empty = msgspec.structs.replace(status("nats-3"), replicas=())
+    why = refusal([*healthy("nats-1", "nats-2"), empty], "nats-1", replace=True)
+    assert "nats-3 does not store stream FACTS yet" in why
+    assert refusal([*healthy("nats-1", "nats-2"), empty], "nats-3", replace=True) == ""

@@ -53,7 +53,8 @@ async def order(bus: Bus, servers: Iterable[str], server: str, verb: str) -> Ser
     if server not in known:
         text = f"server {server[:64]!r} is not known: GET /v1/bus lists the servers"
         raise Problem(404, text)
-    told = await ask_all(bus, known)
+    first = await ask_all(bus, [server])
+    told = [*first, *await ask_all(bus, [name for name in known if name != server])]
     if why := refusal(told, server, verb == REPLACE):
         raise Problem(409, f"server {server} was not told to {verb}: {why}")
     await _ordered(bus, server, verb, b"", ASK_S)

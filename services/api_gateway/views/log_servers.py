@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from libs.common.messages.server_messages import Replica, ServerStatus
+from libs.common.replacement import losses
 
 GOOD: Final = "good"
 SILENT: Final = "silent"
@@ -95,7 +96,8 @@ def faults(told: Sequence[ServerStatus], but: str = "") -> list[str]:
 def refusal(told: Sequence[ServerStatus], server: str, replace: bool) -> str:
     """Return why this server may not be stopped now; empty if it may.
 
-    `replace`: its store will be empty, so the others must hold everything.
+    `replace`: its store will be empty, so the others must hold everything. Ask it before the
+    others, because the log grows meanwhile.
     """
     others = [name for name in names(told) if name != server]
     if server not in {status.server for status in told}:
@@ -103,7 +105,7 @@ def refusal(told: Sequence[ServerStatus], server: str, replace: bool) -> str:
         return f"server {server} does not answer: it cannot be told to stop (servers: {known})"
     if replace and not others:
         return f"{server} is the only server: an empty store would lose the log"
-    found = faults(told, but=server)
+    found = [*faults(told, but=server), *(losses(told, server) if replace else ())]
     return f"the other servers must be healthy first: {'; '.join(found)}" if found else ""
 
 

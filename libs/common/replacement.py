@@ -1,0 +1,56 @@
+"""Whether the store of one of the log's servers may be emptied, by what the servers tell.
+
+Gateways check it before they order a replacement, and the process beside the server checks it again
+before it obeys. Pure. Tests: tests/unit/test_log_servers.py, tests/unit/test_server_answers.py.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from libs.common.messages.server_messages import Replica, ServerStatus
+
+
+def losses(told: Sequence[ServerStatus], server: str) -> list[str]:
+    """Return the commits that an empty store of `server` could lose, in words; none if it may go.
+
+    Every other server that shall store a stream must hold all that this one holds. A majority is
+    not enough: the empty server votes too, and together with a server that is behind it could elect
+    a leader that never had the last commits. Ask `server` before the others, because the log grows
+    meanwhile.
+    """
+    held = {status.server: {each.stream: each for each in status.replicas} for status in told}
+    return [
+        loss
+        for stream, others in sorted(_streams(told, server).items())
+        for loss in _losses(held, server, stream, others)
+    ]
+
+
+def _streams(told: Sequence[ServerStatus], server: str) -> dict[str, list[str]]:
+    """Return each stream that `server` stores or shall store, with the others that shall."""
+    named: dict[str, set[str]] = {}
+    for status in told:
+        for each in status.replicas:
+            named.setdefault(each.stream, set()).update(each.servers, {status.server})
+    return {
+        stream: sorted(servers - {server}) for stream, servers in named.items() if server in servers
+    }
+
+
+def _losses(
+    held: Mapping[str, Mapping[str, Replica]], server: str, stream: str, others: Sequence[str]
+) -> list[str]:
+    own = held.get(server, {}).get(stream)
+    last = own.last if own is not None else 0
+    if not others:
+        return [f"stream {stream} is stored on {server} only: give it three replicas first"]
+    found = []
+    for name in others:
+        copy = held.get(name, {}).get(stream)
+        if copy is None:
+            found.append(f"server {name} does not store stream {stream} yet")
+        elif copy.last < last:
+            found.append(
+                f"server {name} is behind: it has stream {stream} up to sequence {copy.last}, and "
+                f"{server} up to {last}"
+            )
+    return found
