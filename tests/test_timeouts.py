@@ -80,7 +80,8 @@ STAY: Final[dict[str, str]] = {
         agreement.questions.ASK_S
         archive.ANSWER_S desired.PAGE_TIMEOUT_S gateways.ASK_S http.membership.ADMIT_S
         log.SETTLE_PAUSE_S log_jetstream.APPEND_TIMEOUT_S agents.log_servers.ASK_S
-        agents.log_servers.REPLICAS_S embedded.replicas.ANSWER_S
+        agents.log_servers.REPLACE_S agents.log_servers.REPLICAS_S
+        server_answers.PEER_S embedded.replicas.ANSWER_S
         connection_nats.ASK_TIMEOUT_S connection_nats.CONNECT_TIMEOUT_S
         log_jetstream.DEDUPE_WINDOW_S
         feed_nats.IDLE_S
@@ -121,7 +122,7 @@ STAY: Final[dict[str, str]] = {
         fabric_rules.PREFLIGHT_NS fabric_rules.PREFLIGHT_FRESH_NS""",
     "a pause before something is tried or looked at again; no caller waits for its end": """
         prober.DIAL_AGAIN_S prober.ACCEPT_AGAIN_S cli.verbs.fabric.POLL_S
-        cli.verbs.bus.POLL_S server_answers.FAREWELL_S
+        cli.verbs.bus.POLL_S server_answers.FAREWELL_S server_answers.LOOK_S
         cli.verbs.cp.LOOK_FIRST_S cli.verbs.cp.LOOK_MAX_S
         api_gateway.channels.channel.AWAY_S api_gateway.channels.channel.RETRY_S connection.LINGER_S
         tls.EVERY_S

@@ -5,8 +5,30 @@ before it obeys. Pure. Tests: tests/unit/test_log_servers.py, tests/unit/test_se
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from libs.common.messages.server_messages import Replica, ServerStatus
+
+GOOD: Final = "good"
+# With fewer servers beside it, no majority holds the log while one is empty.
+OTHERS_MIN: Final = 2
+
+
+def refusal(told: Sequence[ServerStatus], server: str, others: Sequence[str]) -> str:
+    """Return why `server` does not empty its store; empty if it does.
+
+    `others` are the servers that it asked.
+    """
+    if len(others) < OTHERS_MIN:
+        return f"it knows {len(others)} other servers, and {OTHERS_MIN} must hold the log meanwhile"
+    known = {status.server: status for status in told}
+    found = []
+    for name in others:
+        if name not in known:
+            found.append(f"server {name} does not answer")
+        elif known[name].health != GOOD:
+            found.append(f"server {name} is not healthy: {'; '.join(known[name].reasons)}")
+    return "; ".join([*found, *losses(told, server)])
 
 
 def losses(told: Sequence[ServerStatus], server: str) -> list[str]:
@@ -18,7 +40,12 @@ def losses(told: Sequence[ServerStatus], server: str) -> list[str]:
     meanwhile.
     """
     held = {status.server: {each.stream: each for each in status.replicas} for status in told}
-    return [
+    replaced = [
+        f"server {status.server} is being replaced: wait until it holds the whole log"
+        for status in told
+        if status.is_replaced and status.server != server
+    ]
+    return replaced + [
         loss
         for stream, others in sorted(_streams(told, server).items())
         for loss in _losses(held, server, stream, others)

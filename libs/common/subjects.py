@@ -89,7 +89,7 @@ MEMBERS: Final = "members"
 # under ask.<service>, because gateways and operators may ask there.
 TAKE_OVER: Final = "take_over"
 # ask.server.<server>.<verb>: gateway -> the process beside a nats-server: status, restart, replace,
-# replicas
+# replicas; such a process asks the others for their status
 SERVER_ASK: Final = "ask.server"
 # a server's keeper -> gateways: which nodes of other machines may connect, by which keys
 ADMITTED: Final = "ask.gateway.admitted"

@@ -8,7 +8,9 @@ acknowledgement or a stored message written to another writer's facts. Each node
 account of its own, in which only its imports exist. No user has `allow_responses`: a process that
 answers may publish to the inboxes of the processes that may ask it, and to no other subject. No
 client may delete FACTS, only the trimmer may purge it, and only the process beside a server may
-change it, to give it more replicas. A node may write only the keys of its own output. Test on a
+change it, to give it more replicas. A gateway may order a server to empty its store; the process
+beside the server obeys only while all other servers hold what it holds (`server_answers.py`). A
+node may write only the keys of its own output. Test on a
 real server: tests/integration/test_embedded_permissions.py.
 """
 
@@ -22,8 +24,8 @@ from libs.embedded.allowed import Fleet as Fleet
 
 CORE_ACCOUNT: Final = "CORE"
 OPERATOR: Final = "operator"
-# The keeper of a NATS server: it may only ask which nodes of other machines the server accepts, and
-# answer gateways about the server.
+# The keeper of a NATS server. It may only ask which nodes of other machines the server accepts,
+# tell gateways and other keepers about it, and change how many replicas the streams have.
 KEEPER: Final = "keeper"
 AUDIT: Final = "audit"
 # `muster audit verify`: a second connection with audit's key.
@@ -211,9 +213,11 @@ def _keeper(fleet: Fleet) -> Allowed:
     """Return the lists of the process beside a NATS server. All servers have the same key.
 
     It may change streams, because it changes the number of their replicas. It has no more power by
-    that than by the server's files and the password between servers, which it has anyway.
+    that than by the server's files and the password between servers, which it has anyway. It asks
+    the other servers for their state, and orders nothing.
     """
-    answers = (f"{_prefix(gateway_name(instance))}.>" for instance in fleet.gateways)
+    askers = (KEEPER, *map(gateway_name, fleet.gateways))
+    answers = (s.ask_server("*", "status"), *(f"{_prefix(name)}.>" for name in askers))
     streams = tuple(f"{API}.STREAM.{verb}" for verb in ("NAMES", "INFO.*", "UPDATE.*"))
     return Allowed((s.ADMITTED, *streams, *answers), (*_inbox(KEEPER), s.ask_server("*", "*")))
 

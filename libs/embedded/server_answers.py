@@ -1,18 +1,22 @@
 """Answers gateways about one nats-server: its state, and orders to restart or to replace it.
 
-The process beside the server runs it, over the connection of its keeper. The gateway decides
-whether the others can do without this one (`services/api_gateway/agents/log_servers.py`).
-Test: tests/integration/test_bus_servers.py.
+The process beside the server runs it, over the connection of its keeper. A gateway decides whether
+the others can do without this one (`services/api_gateway/agents/log_servers.py`). Before the store
+is emptied, this process asks the other servers itself: a faulty gateway, or two orders at once,
+must not destroy what only this server holds.
+Tests: tests/unit/test_server_answers.py, tests/integration/test_bus_servers.py.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import re
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
 import aiohttp
 import msgspec
 
-from libs.common import subjects
+from libs.common import replacement, subjects
+from libs.common.errors import Unavailable
 from libs.common.messages.server_messages import (
     REPLACE,
     REPLICAS,
@@ -33,8 +37,18 @@ STREAMS: Final = f"/jsz?acc={CORE_ACCOUNT}&streams=true"
 FAREWELL_S: Final = 0.2
 # Requests that are answered at the same time.
 PLACES: Final = 4
+# Another server's monitoring port may take two answers of 2 s.
+PEER_S: Final = 5.0
+# A replica may learn of the last commits a moment after another one has them: it is asked again.
+LOOKS: Final = 2
+LOOK_S: Final = 1.0
+# More servers than a cluster has.
+PEERS_MAX: Final = 16
+NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,63}")
 
 _encode = msgspec.msgpack.Encoder().encode
+_status = msgspec.msgpack.Decoder(ServerStatus)
+_names = msgspec.msgpack.Decoder(list[str])
 
 
 class ServerAnswers:
@@ -54,27 +68,95 @@ class ServerAnswers:
         self.server = server
         self.status = status
         self.orders = {RESTART: restart, REPLACE: replace}
+        self.is_replaced = False
 
     async def listen(self, bus: Bus) -> None:
         """Answer over `bus`, which must be a connection to this server."""
 
         async def on_ask(subject: str, data: bytes) -> bytes | None:
             verb = subject.rpartition(".")[2]
+            if verb == STATUS:
+                return _encode(await self._told())
             if verb == REPLICAS and data.isdigit():
                 return _encode(OrderAnswer(await set_replicas(bus, int(data))))
-            return await self._answer(verb)
+            return _encode(OrderAnswer(await self._obey(bus, verb, data)))
 
         own = subjects.ask_server(self.server, "*")
         await bus.subscribe(own, on_ask, concurrent=True, places=PLACES)
 
-    async def _answer(self, verb: str) -> bytes:
-        if verb == STATUS:
-            return _encode(await self.status())
+    async def _told(self) -> ServerStatus:
+        """Return the status. The mark is read last: the asker has set its own mark before."""
+        found = await self.status()
+        return msgspec.structs.replace(found, is_replaced=self.is_replaced)
+
+    async def _obey(self, bus: Bus, verb: str, data: bytes) -> str:
+        """Carry out an order soon. Return why not; empty if it is."""
         order = self.orders.get(verb)
         if order is None:
-            return _encode(OrderAnswer(f"server {self.server} cannot carry out {verb}"))
+            return f"server {self.server} cannot carry out {verb}"
+        if verb == REPLACE and (why := await self._not_replaced(bus, data)):
+            return f"server {self.server} does not empty its store: {why}"
         asyncio.get_running_loop().call_later(FAREWELL_S, order)
-        return _encode(OrderAnswer())
+        return ""
+
+    async def _not_replaced(self, bus: Bus, data: bytes) -> str:
+        """Return why the store must stay; empty, with the mark set, if it may be emptied.
+
+        The mark is set before the others are asked. So of two servers that are ordered at the same
+        time, at least one sees the mark of the other.
+        """
+        if self.is_replaced:
+            return "it was ordered before, and that order is being checked or carried out"
+        self.is_replaced = True
+        why = "it could not ask the others"
+        try:
+            for look in range(LOOKS):
+                if look:
+                    await asyncio.sleep(LOOK_S)
+                why = await self._refusal(bus, data)
+                if not why:
+                    break
+        finally:
+            self.is_replaced = not why
+        return why
+
+    async def _refusal(self, bus: Bus, data: bytes) -> str:
+        """Return why the others cannot do without this server's store, by what they tell now."""
+        own = await self.status()
+        told = [own]
+        asked: dict[str, None] = {}
+        try:
+            wanted = {*_names.decode(data or _encode([])), *_named(told)} - {self.server}
+        except msgspec.DecodeError as error:
+            return f"the order names no servers ({error})"
+        while wanted:
+            if len(asked) + len(wanted) > PEERS_MAX:
+                return f"the order and the streams name more than {PEERS_MAX} servers"
+            if wrong := [name for name in wanted if NAME.fullmatch(name) is None]:
+                return f"{wrong[0][:64]!r} is no name of a server"
+            told += await _ask_all(bus, wanted)
+            asked.update(dict.fromkeys(sorted(wanted)))
+            wanted = _named(told) - {self.server, *asked}
+        return replacement.refusal(told, self.server, list(asked))
+
+
+def _named(told: Iterable[ServerStatus]) -> set[str]:
+    """Return all servers that shall store a stream."""
+    return {name for status in told for each in status.replicas for name in each.servers}
+
+
+async def _ask_all(bus: Bus, names: Iterable[str]) -> list[ServerStatus]:
+    """Return the states of the servers that answer for themselves."""
+    found = await asyncio.gather(*(_ask(bus, name) for name in names))
+    return [status for status in found if status is not None]
+
+
+async def _ask(bus: Bus, name: str) -> ServerStatus | None:
+    try:
+        found = _status.decode(await bus.request(subjects.ask_server(name, STATUS), b"", PEER_S))
+    except (Unavailable, msgspec.DecodeError):
+        return None
+    return found if found.server == name else None
 
 
 async def read_status(server: str, url: str, life: str, free_bytes: int) -> ServerStatus:

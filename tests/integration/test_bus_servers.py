@@ -8,7 +8,13 @@ import os
 import signal
 from pathlib import Path
 
+import msgspec
+
+from libs.common import subjects
+from libs.common.messages.server_messages import REPLACE, OrderAnswer
+from libs.common.transport.bus_nats import NatsBus
 from libs.compose import containers as c
+from services.api_gateway.agents.log_servers import REPLACE_S
 from tests.integration.bus_world import world
 
 
@@ -54,3 +60,21 @@ async def test_no_server_is_stopped_while_another_one_is_away(tmp_path: Path) ->
         assert status == 409 and "nats-1" in why, why
         os.kill(found.group.nats_server("nats-1"), signal.SIGCONT)
         assert (await found.order("nats-9/restart"))[0] == 404
+
+
+async def test_orders_of_a_gateway_to_replace_all_servers_at_once_lose_nothing(
+    tmp_path: Path,
+) -> None:
+    async with world(tmp_path) as found:
+        await found.healthy()
+        assert (await found.muster("bus"))[0] == 0
+        gateway = await found.group.connect("gateway-a")
+        bus = NatsBus(gateway)
+        answers = await asyncio.gather(
+            *(bus.request(subjects.ask_server(name, REPLACE), b"", REPLACE_S) for name in c.SERVERS)
+        )
+        await gateway.close()
+        refused = [msgspec.msgpack.decode(each, type=OrderAnswer).refused for each in answers]
+        assert sum(not why for why in refused) <= 1, refused
+        await found.healthy()
+        assert found.submitted and set(found.submitted) <= await found.recorded()

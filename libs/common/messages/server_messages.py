@@ -1,4 +1,4 @@
-"""What the process beside a nats-server tells gateways about it, and its answer to their orders.
+"""The state of a nats-server, told by the process beside it, and that process's answer to an order.
 
 Pure.
 """
@@ -7,6 +7,7 @@ import msgspec
 
 STATUS = "status"
 RESTART = "restart"
+# Its data names the other servers (a msgpack list of strings); more are found by what they tell.
 REPLACE = "replace"
 # Its data is the number of servers that shall store each stream, as text.
 REPLICAS = "replicas"
@@ -28,9 +29,10 @@ class Replica(msgspec.Struct, frozen=True):
 
 
 class ServerStatus(msgspec.Struct, frozen=True):
-    """server -> gateway: its health (`libs/embedded/store_watch.py`) with the server's reasons.
+    """server -> gateway or server: its health (`libs/embedded/store_watch.py`) with its reasons.
 
-    `life` names one life of the server's process.
+    `life` names one life of the server's process. `is_replaced`: it checks or obeys an order to
+    empty its store, so no other server may do so now.
     """
 
     server: str
@@ -39,6 +41,7 @@ class ServerStatus(msgspec.Struct, frozen=True):
     reasons: tuple[str, ...] = ()
     free_bytes: int = 0
     replicas: tuple[Replica, ...] = ()
+    is_replaced: bool = False
 
 
 class OrderAnswer(msgspec.Struct, frozen=True):

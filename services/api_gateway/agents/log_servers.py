@@ -21,10 +21,12 @@ from libs.common.messages.server_messages import (
 )
 from libs.common.transport.bus import Bus
 from services.api_gateway.problems import Problem
-from services.api_gateway.views.log_servers import ServerOrdered, growth_refusal, refusal
+from services.api_gateway.views.log_servers import ServerOrdered, growth_refusal, names, refusal
 
 # A server is asked within this time; its own monitoring port may take two answers of 2 s.
 ASK_S: Final = 5.0
+# Time for a server to ask the others twice before it empties its store.
+REPLACE_S: Final = 20.0
 # Time for a server to change all streams.
 REPLICAS_S: Final = 60.0
 # Numbers of replicas: odd, so that one more server also bears one more failure in two.
@@ -57,7 +59,11 @@ async def order(bus: Bus, servers: Iterable[str], server: str, verb: str) -> Ser
     told = [*first, *await ask_all(bus, [name for name in known if name != server])]
     if why := refusal(told, server, verb == REPLACE):
         raise Problem(409, f"server {server} was not told to {verb}: {why}")
-    await _ordered(bus, server, verb, b"", ASK_S)
+    if verb == REPLACE:
+        others = [name for name in names(told) if name != server]
+        await _ordered(bus, server, verb, msgspec.msgpack.encode(others), REPLACE_S)
+    else:
+        await _ordered(bus, server, verb, b"", ASK_S)
     life = next(status.life for status in told if status.server == server)
     return ServerOrdered(server, verb, life)
 

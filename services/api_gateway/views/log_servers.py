@@ -11,9 +11,8 @@ from typing import Final
 import msgspec
 
 from libs.common.messages.server_messages import Replica, ServerStatus
-from libs.common.replacement import losses
+from libs.common.replacement import GOOD, losses
 
-GOOD: Final = "good"
 SILENT: Final = "silent"
 
 
