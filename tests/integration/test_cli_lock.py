@@ -151,3 +151,30 @@ async def test_wrong_use_is_explained(world: World) -> None:
     assert code == 2 and "no command" in err
     code, _, err = await muster(world, "lock", "data", "--", "no-such-command")
     assert code == 127 and "no-such-command" in err
+
+
+async def test_a_command_that_waited_longer_than_its_time_to_live_runs(world: World) -> None:
+    await acquire(world, "other", ttl=60)
+    words = ("lock", "data", "--ttl", "5s", "--wait", "1m", "--", "sh", "-c", "sleep 1; echo ran")
+    waits = await begin(world, *words)
+    while (await world.ask("GET", "/v1/locks/data"))["waiting"] == 0:
+        await asyncio.sleep(0.02)
+    await asyncio.sleep(6)
+    await ask(world, "release", "other")
+    code, out, err = await over(waits)
+    assert (code, out) == (0, "ran\n"), err
+
+
+async def test_a_lock_is_given_back_when_its_command_was_killed_by_the_own_clock(
+    world: World, tmp_path: Path
+) -> None:
+    there = tmp_path / "there"
+    script = f"echo x > {there}; exec sleep 20"
+    runs = await begin(world, "lock", "data", "--ttl", "5s", "--", "sh", "-c", script)
+    await until_there(there)
+    runs.send_signal(signal.SIGSTOP)
+    await asyncio.sleep(5)
+    runs.send_signal(signal.SIGCONT)
+    code, _, err = await over(runs)
+    assert code == 124 and "no renewal was answered" in err
+    assert (await world.ask("GET", "/v1/locks"))["locks"] == []

@@ -42,3 +42,16 @@ async def test_a_client_waits_for_its_turn(world: World) -> None:
         assert second.token > first.token
         with pytest.raises(Conflict, match="released"):
             await first.renew()
+
+
+async def test_a_lock_that_is_granted_after_a_long_wait_has_its_time(world: World) -> None:
+    async with AsyncClient(world.url, KEY) as client:
+        first = await client.locks.acquire("data", ttl="1m")
+        waits = asyncio.create_task(client.locks.acquire("data", ttl=5, wait="1m"))
+        while (await client.locks.get("data")).waiting == 0:
+            await asyncio.sleep(0.02)
+        await asyncio.sleep(2.5)
+        await first.release()
+        second = await waits
+        assert not second.is_late and second.left_s > 3
+        await second.release()

@@ -65,7 +65,11 @@ class Holding:
         self.over = threading.Event()
 
     def acquire(self, wait_s: int) -> None:
-        """Acquire the lock. Raises NotHeld, Declined or Unreachable."""
+        """Acquire the lock. Raises NotHeld, Declined or Unreachable.
+
+        An answer that took long, because the request waited in the queue, leaves little time. The
+        request is then repeated, which renews the lock, before the command may start.
+        """
         wish = {**self.body, "ttl": self.ttl_s, "wait": wait_s}
         until_s = time.monotonic() + wait_s + PATIENT_S
         patience, is_told = Patience(away_s()), False
@@ -79,10 +83,17 @@ class Holding:
             patience.reset()
             if shown["state"] == "held":
                 self.token, self.term = int(shown["token"]), LockTerm(self.ttl_s * NS, sent_ns)
-                return
+                if clock.boot_ns() < self.term.renew_ns:
+                    return
+                continue
             if not is_told:
                 complain(f"waiting for lock {self.name}: {shown['before']} before this one")
                 is_told = True
+        if self.token:
+            raise NotHeld(
+                f"lock {self.name} was granted, but each answer took longer than a third of its "
+                f"time to live of {self.ttl_s} s: try again with a longer --ttl"
+            )
         raise NotHeld(f"lock {self.name} was not free within {wait_s} s: try again")
 
     def _check(self, error: MusterError, patience: Patience) -> None:
@@ -111,7 +122,7 @@ class Holding:
             self.over.wait(self.ttl_s / AGAIN_PART)
 
     def release(self) -> None:
-        """Give the lock back, unless it was lost.
+        """Give the lock back, unless a gateway said that it was lost.
 
         A gateway that is away is no error: the lock ends by itself.
         """
@@ -175,9 +186,8 @@ def _watched(holding: Holding, child: "subprocess.Popen[bytes]") -> int:
         if holding.lost or now_ns >= holding.term.kill_ns:
             _signal_all(child.pid, signal.SIGKILL)
             child.wait()
-            holding.lost = holding.lost or "no renewal was answered in its time to live"
-            text = f"lock {holding.name} was lost, and its command was killed: {holding.lost}"
-            raise Lost(text)
+            why = holding.lost or "no renewal was answered in its time to live"
+            raise Lost(f"lock {holding.name} was lost, and its command was killed: {why}")
         if now_ns >= holding.term.ask_ns and not is_asked:
             is_asked = True
             complain(f"lock {holding.name} is not renewed: asking its command to end (SIGTERM)")
