@@ -165,7 +165,7 @@ STAY: Final[dict[str, str]] = {
         rpc.calls.POLL_S introspection.LOOK_S introspection.SILENCE_S rpc.server.IDLE_MS
         rpc.server.PING_MS rpc.server.PING_LEAST_MS api_gateway.service.GRPC_AGAIN_S
         pulse.STILL_S pulse.EVERY_S alive.OLD_S alive.KILL_S store_watch.EVERY_S
-        store_watch.ANSWER_S compose.server.END_S
+        store_watch.ANSWER_S store_watch.SILENT_S compose.server.END_S
         vendor_devices.STALE_S vendor_process.ANSWER_S vendor_process.BEGIN_S
         cancellation.END_AGAIN_S process.service.END_S candidate.ASK_EVERY_S
         candidate.ACCEPT_S candidate.TAKEN_OVER_S

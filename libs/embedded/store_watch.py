@@ -7,6 +7,7 @@ Tests: tests/unit/test_store_watch.py, tests/integration/test_full_disk.py.
 """
 
 import asyncio
+import time
 from collections.abc import Callable
 from enum import Enum
 from typing import Final
@@ -20,8 +21,9 @@ EVERY_S: Final = 1.0
 ANSWER_S: Final = 2.0
 # Answers in a row that say that nothing is stored.
 LOST_MAX: Final = 3
-# Missing answers in a row, after an answer, that cannot be a slow disk.
-SILENT_MAX: Final = 15
+# Time without an answer, after an answer, that cannot be a slow disk. A look at a frozen server
+# takes ANSWER_S, so looks are not counted.
+SILENT_S: Final = 15.0
 # In the reasons of a server: words of a failure that only a restart repairs.
 LOST_WORDS: Final = ("write error", "not enabled")
 
@@ -64,7 +66,7 @@ class StoreWatch:
     """The watch of one server.
 
     `free` returns the bytes that may still be written. `restart` ends the server; its parent
-    process then starts it again.
+    process then starts it again. `now_s` is a clock that is never set.
     """
 
     def __init__(
@@ -73,13 +75,15 @@ class StoreWatch:
         needed: int,
         say: Callable[[str], object],
         restart: Callable[[], object],
+        now_s: Callable[[], float] = time.monotonic,
     ) -> None:
+        self.now_s = now_s
         self.free = free
         self.needed = needed
         self.say = say
         self.restart = restart
         self.lost = 0
-        self.silent = 0
+        self.answered_s = now_s()
         self.has_answered = False
         self.said_full = False
 
@@ -87,11 +91,14 @@ class StoreWatch:
         """Take one answer of the server into account. A restart waits until the disk has space."""
         self.has_answered = self.has_answered or found in (Health.GOOD, Health.WAITS)
         self.lost = self.lost + 1 if found is Health.LOST else 0
-        self.silent = self.silent + 1 if found is Health.SILENT else 0
+        now_s = self.now_s()
+        if found is not Health.SILENT:
+            self.answered_s = now_s
+        silent_s = now_s - self.answered_s
         if self.lost >= LOST_MAX:
             self._restart("stores nothing after a failed write")
-        elif self.has_answered and self.silent >= SILENT_MAX:
-            self._restart(f"has not answered for {self.silent} s")
+        elif self.has_answered and silent_s >= SILENT_S:
+            self._restart(f"has not answered for {silent_s:.0f} s")
 
     def _restart(self, why: str) -> None:
         free = self.free()
@@ -104,7 +111,9 @@ class StoreWatch:
                 )
             return
         self.say(f"nats-server {why}: restarting it")
-        self.lost, self.silent, self.has_answered, self.said_full = 0, 0, False, False
+        self.lost = 0
+        self.has_answered = False
+        self.said_full = False
         self.restart()
 
     async def run(self, url: str) -> None:

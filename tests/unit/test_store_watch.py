@@ -4,9 +4,19 @@ import json
 
 import pytest
 
-from libs.embedded.store_watch import LOST_MAX, SILENT_MAX, Health, StoreWatch, health
+from libs.embedded.store_watch import (
+    ANSWER_S,
+    EVERY_S,
+    LOST_MAX,
+    SILENT_S,
+    Health,
+    StoreWatch,
+    health,
+)
 
 NEEDED = 64 << 20
+# Looks at a server that refuses connections until it counts as hung: each takes no time.
+SILENT_MAX = int(SILENT_S / EVERY_S)
 GOOD, WAITS, LOST, SILENT = Health.GOOD, Health.WAITS, Health.LOST, Health.SILENT
 
 
@@ -15,13 +25,21 @@ class World:
         self.free = 100 << 20
         self.said: list[str] = []
         self.restarts = 0
-        self.watch = StoreWatch(lambda: self.free, NEEDED, self.said.append, self.restart)
+        self.now_s = 100.0
+        self.watch = StoreWatch(
+            free=lambda: self.free,
+            needed=NEEDED,
+            say=self.said.append,
+            restart=self.restart,
+            now_s=lambda: self.now_s,
+        )
 
     def restart(self) -> None:
         self.restarts += 1
 
-    def answers(self, *found: Health) -> None:
+    def answers(self, *found: Health, every_s: float = EVERY_S) -> None:
         for each in found:
+            self.now_s += every_s
             self.watch.look(each)
 
 
@@ -48,6 +66,16 @@ def test_server_that_is_silent_while_it_starts_is_left_alone(world: World) -> No
 def test_server_that_answered_and_then_hangs_is_restarted(world: World) -> None:
     world.answers(GOOD, *[SILENT] * SILENT_MAX)
     assert world.restarts == 1 and "has not answered" in world.said[0]
+
+
+def test_frozen_server_is_restarted_after_a_time_and_not_after_a_number_of_looks(
+    world: World,
+) -> None:
+    world.answers(GOOD)
+    world.answers(*[SILENT] * 4, every_s=ANSWER_S + EVERY_S)
+    assert world.restarts == 0
+    world.answers(SILENT, every_s=ANSWER_S + EVERY_S)
+    assert world.restarts == 1 and "has not answered for 15 s" in world.said[0]
 
 
 def test_server_is_left_alone_after_a_short_silence(world: World) -> None:
