@@ -55,10 +55,14 @@ def apply_entry(cluster: Cluster, seq: int, subject: str, commit: Commit) -> lis
 def pass_over(cluster: Cluster, seq: int, subject: str, commit: Commit) -> list[Change]:
     """Fold an acknowledged commit whose facts were folded ahead of the log.
 
-    Move the position, and set the times that depend on the acknowledgement.
+    Move the position, and do what depends on the acknowledgement: set times, and forget ended
+    claims on locks.
     """
     check_place(cluster, seq, subject, commit)
     stamp = enter(cluster, seq, subject, commit)
+    for fact in commit.facts:
+        if isinstance(fact, f.LockFreed):
+            lock_fold.forget(cluster, fact)
     return [
         job_fold.dated(cluster, fact, stamp)
         for fact in commit.facts

@@ -1,12 +1,12 @@
 """Locks in the fold: claims in the order of the log, one holder, tokens that only grow."""
 
 from libs.common import facts as f
-from libs.common import fold
+from libs.common import fold, subjects
 from libs.common.life import lock_life
 from libs.common.model import TenantId
 from libs.common.state import locks
 from libs.common.state.locks import ClaimKey, Lock, LockClaim
-from tests.history import History, stamp_of, subject_of
+from tests.history import History, copy, picture, stamp_of, subject_of
 
 RED = TenantId("red")
 
@@ -157,6 +157,37 @@ def test_only_the_last_ended_claims_are_remembered() -> None:
     assert len(made.cluster.locks[RED].ended) == locks.ENDED_KEPT
     assert locks.end_of(made.cluster.locks, key("h0")) == ""
     assert locks.end_of(made.cluster.locks, key("h1")) == lock_life.EXPIRED
+
+
+def test_a_late_repeated_request_and_ends_ahead_of_the_log_commute() -> None:
+    """The scheduler folds its ends before the log has them, and the request in between."""
+    made = history()
+    for number in range(locks.ENDED_KEPT):
+        many(made, asked(f"h{number}"), freed(f"h{number}"))
+    many(made, asked("x"), asked("y"))
+    ahead = copy(made.cluster)
+    for holder in ("x", "y"):
+        fold.apply(ahead, freed(holder), stamp_of(subject_of(freed(holder)), 0))
+    for cluster in (made.cluster, ahead):
+        fold.apply(cluster, asked("h0"), stamp_of(subject_of(asked("h0")), 9_000))
+    for number, holder in enumerate(("x", "y"), start=1):
+        commit = f.Commit(
+            version=1,
+            min_reader=1,
+            writer="s1",
+            number=number,
+            epoch=0,
+            at_ns=number,
+            seen=0,
+            facts=(freed(holder),),
+        )
+        fold.apply_entry(made.cluster, made.cluster.seq + 1, subjects.SCHEDULER, commit)
+        fold.pass_over(ahead, ahead.seq + 1, subjects.SCHEDULER, commit)
+        assert list(made.cluster.locks[RED].ended) == [
+            each for each in ahead.locks[RED].ended if holder == "y" or each != "data/y"
+        ]
+    assert picture(ahead) == picture(made.cluster)
+    assert locks.claim_of(ahead.locks, key("h0")) is None
 
 
 def test_the_latest_claims_are_over_a_bound() -> None:

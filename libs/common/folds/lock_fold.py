@@ -1,7 +1,9 @@
 """How the facts about locks change the cluster: one function per kind.
 
-Pure and total, called by `fold.apply` alone. Facts of gateways only add claims and marks, and facts
-of the scheduler only name claims that exist, so both commute while the scheduler works ahead.
+Pure and total, called by `fold.py` alone. Facts of gateways only add claims and marks, and facts of
+the scheduler only name claims that exist, so both commute while the scheduler works ahead. Ended
+claims are forgotten in the order of the log only: a request for one that is forgotten is a new
+claim.
 """
 
 from typing import Final
@@ -96,9 +98,20 @@ def freed(cluster: Cluster, fact: f.LockFreed, stamp: Stamp) -> Change:
     if not lock.claims:
         del own.locks[fact.lock]
     own.ended[locks.ended_key(fact.lock, fact.holder)] = fact.reason
-    while len(own.ended) > locks.ENDED_KEPT:
-        del own.ended[next(iter(own.ended))]
+    if stamp.seq:  # else it is folded ahead of the log, and `forget` follows
+        forget(cluster, fact)
     return Change(locks=(_key(fact),))
+
+
+def forget(cluster: Cluster, fact: f.LockFreed) -> None:
+    """Forget the claims that ended too long before this one, whose end is acknowledged."""
+    own = cluster.locks.get(fact.tenant)
+    last = locks.ended_key(fact.lock, fact.holder)
+    if own is None or len(own.ended) <= locks.ENDED_KEPT or last not in own.ended:
+        return
+    kept = list(own.ended)[: list(own.ended).index(last) + 1]
+    for each in kept[: -locks.ENDED_KEPT]:
+        del own.ended[each]
 
 
 def _moves(claim: LockClaim, fact: Decision) -> bool:

@@ -16,7 +16,8 @@ from libs.common.model import TenantId
 LOCKS_MAX: Final = 256
 CLAIMS_OF_LOCK_MAX: Final = 256
 CLAIMS_OF_TENANT_MAX: Final = 1_024
-# Claims that ended last, of one tenant. A repeated request for one of them changes nothing.
+# Claims that ended last, of one tenant. A repeated request for one of them changes nothing. More
+# are kept while their ends are not acknowledged.
 ENDED_KEPT: Final = 256
 
 
