@@ -82,7 +82,7 @@ async def show_lock(request: Request, name: str) -> Response:
     if lock is None:
         raise Problem(
             404,
-            f"lock {name[:64]!r} is free and nobody waits for it: list the locks with "
+            f"lock {name[:64]!r} is free and has no waiting claims: list the locks with "
             "`muster locks`",
         )
     return answer(lock_shown(tenant, lock))

@@ -57,7 +57,7 @@ def serve_locks(state: State, now_ns: int, wall_ns: int) -> Sequence[AnyFact]:
 def _end(own: TenantLocks, lock: Lock, claim: LockClaim, *, is_over: bool) -> str:
     """Return why the claim must end now; empty if it goes on.
 
-    A holder that asked for a renewal keeps the lock, because nobody else has it.
+    A holder that asked for a renewal keeps the lock, because no other claim has it.
     """
     if claim.leaves:
         return lock_life.RELEASED
