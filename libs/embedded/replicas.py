@@ -14,6 +14,7 @@ NAMES: Final = "$JS.API.STREAM.NAMES"
 INFO: Final = "$JS.API.STREAM.INFO"
 UPDATE: Final = "$JS.API.STREAM.UPDATE"
 ANSWER_S: Final = 5.0
+COUNTS: Final = (3, 5)
 
 
 async def set_replicas(bus: Bus, count: int) -> str:
@@ -21,6 +22,8 @@ async def set_replicas(bus: Bus, count: int) -> str:
 
     A repetition continues where an earlier call failed.
     """
+    if count not in COUNTS:
+        return f"the log is stored on 3 or 5 servers, not on {count}: ask for one of these numbers"
     try:
         for name in (await _asked(bus, NAMES)).get("streams") or ():
             config = (await _asked(bus, f"{INFO}.{name}"))["config"]

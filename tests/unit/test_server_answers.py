@@ -8,6 +8,7 @@ import msgspec
 from libs.common import subjects
 from libs.common.messages.server_messages import (
     REPLACE,
+    REPLICAS,
     STATUS,
     OrderAnswer,
     Replica,
@@ -120,3 +121,13 @@ async def test_server_without_two_others_is_not_emptied() -> None:
 
     await ServerAnswers("nats-1", alone, print, print).listen(world.bus)
     assert "knows 0 other servers" in await world.order("nats-1")
+
+
+async def test_log_is_stored_on_three_or_five_servers_and_on_no_other_number() -> None:
+    world = World()
+    await world.begin(*NAMES)
+    asked = subjects.ask_server("nats-1", REPLICAS)
+    for count in (b"0", b"1", b"4", b"7"):
+        answer = await world.bus.request(asked, count, 10)
+        refused = msgspec.msgpack.decode(answer, type=OrderAnswer).refused
+        assert "3 or 5 servers" in refused

@@ -35,7 +35,7 @@ class ServerChoice:
         self, pool: Sequence[Server], info: dict[str, object]
     ) -> tuple[Server | None, float]:
         """Return the server, and the seconds to wait before the attempt (nats-py calls this)."""
-        chosen = min(random.sample(pool, len(pool)), key=self._rank)
+        chosen = min(random.sample(pool, len(pool)), key=self._rank)  # nosec B311
         self.note(chosen.uri.netloc)
         return chosen, PAUSE_S
 

@@ -291,7 +291,7 @@ class LeaseWatchdog:
 
 def _run(arguments: list[str], beats: int, lease: int) -> "subprocess.Popen[bytes]":
     """Start the program. It waits for the end of its input before it begins."""
-    return subprocess.Popen(  # nosec B603
+    return subprocess.Popen(  # nosec B603 B607
         ["watchdog", *arguments],
         executable=PROGRAM,
         stdin=subprocess.PIPE,
