@@ -22,6 +22,8 @@ from services.audit.backup.places import place_of
 from services.audit.store.store import Store
 from tests.integration.backup_world import Machine, World
 
+pytestmark = pytest.mark.drill
+
 JOBS = 6
 # Longer than the whole drill: a job that ends before proves nothing.
 LONG_S = 300.0

@@ -10,6 +10,8 @@ import pytest
 from libs.compose import containers as c
 from tests.integration.bus_world import world
 
+pytestmark = pytest.mark.drill
+
 SUBMITTED_S = 60.0
 
 

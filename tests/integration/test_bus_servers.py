@@ -9,6 +9,7 @@ import signal
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from libs.common import subjects
 from libs.common.messages.server_messages import REPLACE, OrderAnswer
@@ -16,6 +17,8 @@ from libs.common.transport.bus_nats import NatsBus
 from libs.compose import containers as c
 from services.api_gateway.agents.log_servers import REPLACE_S
 from tests.integration.bus_world import world
+
+pytestmark = pytest.mark.drill
 
 
 async def test_servers_are_restarted_one_after_another_and_nothing_is_lost(tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ from libs.embedded import plan, runfile, shape
 from libs.embedded.living import is_living
 from tests.integration.backup_world import HERE, Machine, World
 
+pytestmark = pytest.mark.drill
+
 LONG_S = 300.0
 
 

@@ -44,7 +44,7 @@ def why_not() -> str:
     return "this machine allows no mount namespaces" if tried else ""
 
 
-pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
+pytestmark = [pytest.mark.drill, pytest.mark.skipif(bool(why_not()), reason=why_not())]
 
 
 class Machine:

@@ -9,6 +9,8 @@ import pytest
 from bench.cluster import client, running, submit
 from libs.common.settings.settings import Settings
 
+pytestmark = pytest.mark.drill
+
 FROZEN_S = Settings().lease_ms / 1_000 + 4
 # Between two frozen servers, the log's replicas must be current again.
 CURRENT_S = 8.0

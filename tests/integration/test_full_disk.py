@@ -19,6 +19,8 @@ from libs.common.transport.log_jetstream import JetStreamLog, create_stream
 from libs.compose import containers as c
 from tests.integration.servers_world import LOG_BYTES, Group, running
 
+pytestmark = pytest.mark.drill
+
 # The server whose disk fills up, and the second one where two do.
 FULL, SECOND, LAST = c.SERVERS[1], c.SERVERS[2], c.SERVERS[0]
 DISK = "size=160m"

@@ -27,6 +27,8 @@ from libs.embedded import identity, servers
 from libs.embedded.living import die_with_parent
 from tests.tidy import ROOT
 
+pytestmark = pytest.mark.drill
+
 COUNT = 3
 LEASE_S = Settings().lease_ms / 1_000
 BOUND_S = Settings().record_ms / 1_000 + 5

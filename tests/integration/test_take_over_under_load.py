@@ -11,6 +11,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+
 from bench.decision import machine
 from libs.common import facts as f
 from libs.common import fold, reading, subjects
@@ -19,6 +21,8 @@ from libs.common.process.clock import SystemClock
 from libs.common.state.cluster import Cluster
 from libs.common.transport.writer import Writer
 from tests.integration.leading_world import Leaders, leaders
+
+pytestmark = pytest.mark.drill
 
 NODES = 96
 DEATHS = 3

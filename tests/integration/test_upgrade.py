@@ -32,7 +32,7 @@ def why_not() -> str:
     return f"these sources are no git repository with {BASE}" if found.returncode else ""
 
 
-pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
+pytestmark = [pytest.mark.drill, pytest.mark.skipif(bool(why_not()), reason=why_not())]
 
 
 @pytest.fixture(scope="module")

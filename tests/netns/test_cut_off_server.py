@@ -23,6 +23,8 @@ from libs.embedded.living import die_with_parent
 from libs.embedded.permissions import Fleet
 from tests.netns.conftest import Wire
 
+pytestmark = pytest.mark.drill
+
 PORT, ROUTE_PORT = 4222, 6222
 LOG_BYTES = 1 << 28
 LEASE_S = Settings().lease_ms / 1_000

@@ -14,7 +14,10 @@ from tests.chaos.machines import network
 from tests.chaos.machines.disks import Disk
 from tests.chaos.machines.network import Network
 
-pytestmark = pytest.mark.skipif(bool(network.missing()), reason=network.missing())
+pytestmark = [
+    pytest.mark.drill,
+    pytest.mark.skipif(bool(network.missing()), reason=network.missing()),
+]
 
 BYTES = 64 << 20
 UNTIL_S = 20.0
