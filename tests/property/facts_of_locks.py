@@ -15,11 +15,13 @@ from tests.property.fact_values import TENANTS
 
 LOCKS = ("a", "b")
 HOLDERS = ("h1", "h2", "h3")
+HOUR_MS = 3_600_000
 
 
 def by_gateways(chance: Random) -> Iterator[AnyFact]:
     key = ClaimKey(chance.choice(TENANTS), chance.choice(LOCKS), chance.choice(HOLDERS))
-    yield f.LockRequested(**key._asdict(), ttl_ms=5_000, wait_ms=chance.choice((0, 9_000)))
+    # Longer than a history: a scheduler that starts later counts times from then.
+    yield f.LockRequested(**key._asdict(), ttl_ms=HOUR_MS, wait_ms=chance.choice((0, HOUR_MS)))
     yield f.LockRenewRequested(**key._asdict())
     yield f.LockReleaseRequested(**key._asdict())
 

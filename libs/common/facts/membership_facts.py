@@ -15,12 +15,14 @@ class NodeLost(Fact, frozen=True, tag="node.lost"):
 
     `reason` is silent, declared_dead, replaced or unguarded. After declared_dead, the verdict of an
     operator, jobs that ignore the lease are lost too. After unguarded, the silence of a node whose
-    lease watchdog was missing, no job is lost: nothing proves that it has ended.
+    lease watchdog was missing, no job is lost: nothing proves that it has ended. `lost_ns` is the
+    scheduler's wall clock at the decision, for losses by silence.
     """
 
     node_id: NodeId
     incarnation: int
     reason: str = "silent"
+    lost_ns: int = 0
 
 
 class NodeHeldBack(Fact, frozen=True, tag="node.held_back"):

@@ -111,7 +111,7 @@ def lost(cluster: Cluster, fact: f.NodeLost, stamp: Stamp) -> Change:
     node.lost, node.dead = max(node.lost, fact.incarnation), max(node.dead, dead)
     node.ended = max(node.ended, ended)
     if fact.reason in (node_life.SILENT, node_life.UNGUARDED):
-        node.losses_ns = (*node.losses_ns, stamp.at_ns)[-LOSSES_KEPT:]
+        node.losses_ns = (*node.losses_ns, fact.lost_ns or stamp.at_ns)[-LOSSES_KEPT:]
     node.replaced = [each for each in node.replaced if each > node.lost]
     node.reason = fact.reason
     if node.returned <= node.lost:

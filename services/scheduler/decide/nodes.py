@@ -62,7 +62,7 @@ def lose_node(state: State, silent: Sequence[tuple[NodeId, int]]) -> Sequence[An
         node = state.cluster.nodes.get(node_id)
         if node is not None and node.usable and node.incarnation == incarnation:
             reason = node_life.SILENT if _surely_ended(node) else node_life.UNGUARDED
-            return (NodeLost(node_id=node.node_id, incarnation=incarnation, reason=reason),)
+            return (NodeLost(node.node_id, incarnation, reason, lost_ns=state.wall_ns),)
         if node is not None and node.replaced and node.replaced[-1] == incarnation:
             return (
                 NodeLost(node_id=node.node_id, incarnation=incarnation, reason=reasons.REPLACED),
