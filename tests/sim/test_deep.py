@@ -91,9 +91,11 @@ def test_slow_driver_delays_and_loses_nothing() -> None:
 def test_two_versions_work_together_in_any_order() -> None:
     upgrades = [
         Blow(3.0 + 2 * number, LATER_VERSION, name, 0.05)
-        for number, name in enumerate(("scheduler-a", "agent-n1", "quota", "gateway"))
+        for number, name in enumerate(
+            ("scheduler-a", "agent-n1", "quota", "gateway", "scheduler-b", "quota-b")
+        )
     ]
-    back = Blow(14.0, LATER_VERSION, "scheduler-a", 0.05)
+    back = Blow(17.0, LATER_VERSION, "scheduler-a", 0.05)
     world = lived(3, *upgrades, back)
     later = {
         subjects.writer_kind(entry.subject)

@@ -109,3 +109,16 @@ def test_a_node_that_names_no_new_lease_although_it_is_answered_is_deaf_until_it
     leases.grant(cluster, A, now)
     leases.returned(cluster, A, now)
     assert not leases.is_deaf(cluster, A, now + 60_000 * MS)
+
+
+def test_an_agent_that_starts_again_and_again_is_not_deaf() -> None:
+    """Each of its incarnations names no lease at first."""
+    leases = Leases()
+    cluster = given(registered("a"), registered("b")).cluster
+    leases.begin(cluster, 0)
+    for number, now in enumerate(range(0, 60_000 * MS, 1_000 * MS)):
+        tell(cluster, registered("a", incarnation=number + 1))
+        leases.silent(cluster, cluster, now)
+        leases.hear(cluster, A, now, False, named=0)
+        assert not leases.is_deaf(cluster, A, now)
+        leases.grant(cluster, A, now)

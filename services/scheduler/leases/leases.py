@@ -166,6 +166,7 @@ class Leases:
             watch = (node.usable, node.replaced[-1] if node.replaced else node.incarnation)
             if _counts(node) and self.watched.get(node.node_id) != watch:
                 self.watched[node.node_id] = watch
+                self.unnamed_since.pop(node.node_id, None)
                 self._count_from(cluster, node.node_id, now)
 
     def _count_from(self, cluster: Cluster, node_id: NodeId, now: int) -> None:
