@@ -84,7 +84,7 @@ def load(path: Path) -> Plan:
             f"{path} cannot be read ({error.strerror}): `--init {path}` writes an example"
         ) from error
     except yaml.YAMLError as error:
-        raise Refused(f"{path} is no YAML: {error}") from error
+        raise Refused(f"{path} is not valid YAML: {error}") from error
     try:
         plan = msgspec.convert(raw, Plan, strict=False)
     except msgspec.ValidationError as error:
@@ -99,18 +99,20 @@ def faults(plan: Plan) -> list[str]:
     found = []
     for name, node in plan.nodes.items():
         if NAME.fullmatch(name) is None:
-            found.append(f"nodes: {name[:64]!r} is no name: use a-z, 0-9 and - (at most 63)")
+            found.append(f"nodes: {name[:64]!r} is not a name: use a-z, 0-9 and - (at most 63)")
         if not 0 <= node.simulated_gpus <= 64:
             found.append(f"nodes.{name[:64]}.simulated_gpus: use 0 to 64")
     machines = {"head": plan.head.ssh, **{name: node.ssh for name, node in plan.nodes.items()}}
     for name, ssh in machines.items():
         if DESTINATION.fullmatch(ssh) is None:
-            found.append(f"{name[:64]}.ssh: {ssh[:64]!r} is no destination: use user@host")
+            found.append(f"{name[:64]}.ssh: {ssh[:64]!r} is not an ssh destination: use user@host")
     if len(plan.nodes) > NODES_MAX:
         found.append(f"nodes: {len(plan.nodes)} are more than {NODES_MAX}")
     for field in ("prefix", "state", "units"):
         if FOLDER.fullmatch(getattr(plan, field)) is None:
-            found.append(f"{field}: {getattr(plan, field)!r} is no absolute path of plain letters")
+            found.append(
+                f"{field}: {getattr(plan, field)!r} is not an absolute path of a-z, 0-9, _ . - /"
+            )
     if not Path(plan.wheel).is_file() or not plan.wheel.endswith(".whl"):
         found.append(f"wheel: {plan.wheel} does not exist: build it with pip wheel --no-deps .")
     if not 1 <= plan.port <= 65_535:

@@ -84,8 +84,9 @@ def roll(timeout: str) -> None:
 def replace(server: str, timeout: str) -> None:
     """Start SERVER with an empty store, and wait until the other servers have filled it.
 
-    For a server whose disk was lost or whose files are damaged. The others must be healthy. What
-    the server had stored is kept beside its store until the next replacement.
+    For a server that runs but whose files are damaged. The others must be healthy. What the server
+    had stored is kept beside its store until the next replacement. A server whose disk was lost
+    needs only an empty disk: start it again.
 
     \b
     muster bus replace nats-2
@@ -104,7 +105,7 @@ def add(timeout: str) -> None:
     five replicas, and waits until the new servers hold the whole log. The cluster then continues
     without any two servers.
 
-    
+    \b
     docker compose --profile five up -d
     muster bus add
     """
@@ -150,7 +151,7 @@ class Rollout:
         """Give every stream `count` replicas, and wait until all are filled."""
         self._wait(
             lambda shown: not shown["faults"] and len(shown["servers"]) >= count,
-            f"and at least {count}",
+            f"with at least {count} of them",
         )
         ask(self.profile, "POST", f"/v1/bus/replicas/{count}")
         self._wait(
@@ -167,7 +168,7 @@ class Rollout:
             if time.monotonic() > deadline:
                 faults = "; ".join(shown["faults"]) or "the server did not start again"
                 raise Unavailable(
-                    f"the servers were not all healthy {when} within {self.within_s:g} s "
+                    f"not all servers were healthy {when} within {self.within_s:g} s "
                     f"({faults}): repair that, then run the command again"
                 )
             time.sleep(POLL_S)

@@ -36,7 +36,9 @@ def show(state: Path | None) -> None:
     "--authority", is_flag=True, help="Replace the certificate authority too, in two steps."
 )
 @click.option(
-    "--force", is_flag=True, help="Go on although machines do not trust the new authority yet."
+    "--force",
+    is_flag=True,
+    help="Switch even if some machines do not trust the new authority yet: they are cut off.",
 )
 @STATE
 def renew(authority: bool, force: bool, state: Path | None) -> None:

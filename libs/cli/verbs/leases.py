@@ -34,5 +34,5 @@ def _words(shown: Json) -> str:
     times = ", ".join(
         f"{name} {shown[f'{name}_ms'] / 1_000:g} s" for name in ("heartbeat", "lease", "margin")
     )
-    changing = "" if shown["settled"] else " (not all agents go by it yet)"
+    changing = "" if shown["settled"] else " (not all agents use it yet)"
     return f"{shown['profile']}: {times}{changing}"

@@ -30,7 +30,7 @@ from libs.cli.verbs.backup import KEY_FILE
     is_flag=True,
     help=(
         "Confirm that no node holds the long lease of a planned stop: the old cluster was not "
-        "stopped with muster down in the last 10 minutes."
+        "stopped by muster down, Ctrl-C, SIGTERM or systemd in the last 10 minutes."
     ),
 )
 def command(place: str, key_file: Path, state: Path, leases_ended: bool) -> int:

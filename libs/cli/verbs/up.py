@@ -40,19 +40,19 @@ from libs.cli.embedded_verbs import DEFAULT_STATE
     "--schedulers",
     type=int,
     metavar="N",
-    help="Number of schedulers. One leads, the others take over (default: 1).",
+    help="Number of schedulers. One leads; another takes over (default: 1).",
 )
 @click.option(
     "--quotas",
     type=int,
     metavar="N",
-    help="Number of quotas. One leads, the others take over (default: 1).",
+    help="Number of quota services. One leads; another takes over (default: 1).",
 )
 @click.option(
     "--audits",
     type=int,
     metavar="N",
-    help="Number of audits. One leads, the others take over (default: 1).",
+    help="Number of audit services. One leads; another takes over (default: 1).",
 )
 @click.option(
     "--listen",

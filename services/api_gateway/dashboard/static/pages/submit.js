@@ -74,8 +74,8 @@ export default function SubmitPage() {
             <select value=${form.queue} onChange=${(/** @type {any} */ event) => setForm({ ...form, queue: event.target.value })}><option value="">default</option>${queues.filter((/** @type {any} */ each) => each.name !== 'default').map((/** @type {any} */ each) => html`<option key=${each.name} value=${each.name}>${each.name}</option>`)}</select>
           <//>
           <${Field} label="Priority" error=${help('priority')} help="0 to 100; a higher one starts first.">${input('priority', { type: 'number', min: 0, max: 100, placeholder: '50' })}<//>
-          <${Field} label="Time limit" error=${help('time_limit')} help="For example 90s, 1h30m. It is stopped then.">${input('time_limit', { placeholder: 'none', autocomplete: 'off' })}<//>
-          <${Field} label="Expected run time" error=${help('estimate')} help="For example 20m. It tells those who wait when the GPUs are free.">${input('estimate', { placeholder: 'unknown', autocomplete: 'off' })}<//>
+          <${Field} label="Time limit" error=${help('time_limit')} help="The job is stopped after this time, for example 90s or 1h30m.">${input('time_limit', { placeholder: 'none', autocomplete: 'off' })}<//>
+          <${Field} label="Expected run time" error=${help('estimate')} help="For example 20m. Used to estimate when waiting jobs can start.">${input('estimate', { placeholder: 'unknown', autocomplete: 'off' })}<//>
           <${Field} label="Image" error=${help('image')} help="Container image. Empty: run directly on the node.">${input('image', { autocomplete: 'off' })}<//>
           <${Environment} form=${form} setForm=${setForm} wrong=${wrong} error=${error} />
         </div>

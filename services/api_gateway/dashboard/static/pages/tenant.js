@@ -25,7 +25,7 @@ export default function TenantPage({ name }) {
     { name: 'user', title: 'User', width: '24%', cell: (/** @type {any} */ line) => line.user || html`<span class="muted">${line.kind === 'idle' ? 'no user' : line.tenant}</span>` },
     { name: 'kind', title: 'Kind', width: '110px', cell: (/** @type {any} */ line) => (line.kind === 'idle' ? html`<span class="warn-text">held idle</span>` : line.kind) },
     { name: 'model', title: 'Model', cell: (/** @type {any} */ line) => line.model && html`<a href=${href(`/models/${segment(line.model)}`)}>${line.model}</a>` },
-    { name: 'hours', title: html`<span title="Of jobs and replicas that ended in this time">GPU hours, ended</span>`, width: '134px', right: true, cell: (/** @type {any} */ line) => decimal(line.gpu_seconds / 3600, 2) },
+    { name: 'hours', title: html`<span title="GPU hours of jobs and replicas that ended in this period">GPU hours, ended</span>`, width: '134px', right: true, cell: (/** @type {any} */ line) => decimal(line.gpu_seconds / 3600, 2) },
     { name: 'requests', title: 'Requests', width: '100px', right: true, from: 'medium', cell: (/** @type {any} */ line) => (line.requests ? count(line.requests) : '') },
     { name: 'tokens', title: 'Tokens in / out', width: '170px', right: true, from: 'medium', cell: (/** @type {any} */ line) => (line.input_tokens || line.output_tokens ? `${count(line.input_tokens)} / ${count(line.output_tokens)}` : '') },
   ];

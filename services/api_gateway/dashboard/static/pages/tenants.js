@@ -36,7 +36,7 @@ export default function TenantsPage() {
           : html`<span class="muted">${shown.words}</span>`;
       },
     },
-    { name: 'hours', title: html`<span title="Of jobs and replicas that ended in this time">GPU hours, ended</span>`, width: '134px', right: true, from: 'medium', cell: (/** @type {any} */ tenant) => decimal(of(tenant).gpuHours) },
+    { name: 'hours', title: html`<span title="GPU hours of jobs and replicas that ended in this period">GPU hours, ended</span>`, width: '134px', right: true, from: 'medium', cell: (/** @type {any} */ tenant) => decimal(of(tenant).gpuHours) },
     { name: 'idle', title: 'Held idle', width: '100px', right: true, from: 'medium', cell: (/** @type {any} */ tenant) => html`<span class=${of(tenant).idleHours > 1 ? 'warn-text' : ''}>${of(tenant).idleHours ? `${decimal(of(tenant).idleHours)} h` : ''}</span>` },
     { name: 'tokens', title: 'Tokens', width: '110px', right: true, from: 'large', cell: (/** @type {any} */ tenant) => (of(tenant).tokens ? count(of(tenant).tokens) : '') },
     { name: 'weight', title: 'Weight', width: '76px', right: true, from: 'large', cell: (/** @type {any} */ tenant) => String(tenant.weight) },

@@ -8,7 +8,7 @@ import { count, gap } from '../view/format.js';
 import { Panel } from './basics.js';
 
 const READ_MS = 10_000;
-/** Of fewer requests, percentiles say nothing. */
+/** Percentiles of fewer requests are not shown. */
 const LEAST = 20;
 const NAME = 'muster_model_first_token_seconds';
 
