@@ -34,11 +34,11 @@ def test_the_example_is_valid(tmp_path: Path, wheel: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"nodes": {"GPU 1": {"ssh": "root@h"}}}, "is no name"),
-        ({"nodes": {"a": {"ssh": "-oProxyCommand=x"}}}, "is no destination"),
+        ({"nodes": {"GPU 1": {"ssh": "root@h"}}}, "is not a name"),
+        ({"nodes": {"a": {"ssh": "-oProxyCommand=x"}}}, "is not an ssh destination"),
         ({"nodes": {"a": {"ssh": "h", "simulated_gpus": 65}}}, "use 0 to 64"),
-        ({"prefix": "relative"}, "is no absolute path"),
-        ({"state": "/a; rm -rf /"}, "is no absolute path"),
+        ({"prefix": "relative"}, "is not an absolute path"),
+        ({"state": "/a; rm -rf /"}, "is not an absolute path"),
         ({"wheel": "none.whl"}, "does not exist"),
         ({"port": 0}, "out of range"),
         ({"unknown": 1}, "unknown"),

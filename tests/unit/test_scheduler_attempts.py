@@ -60,7 +60,7 @@ def test_an_attempt_lost_with_its_node_is_placed_again_without_using_a_retry() -
     history = [*waiting("j"), placed("j", member("a", 0)), started("j", "a")]
     state = given(registered("a"), registered("b"), history)
     assert decisions(state, silent=[(NodeId("a"), 1)]) == [
-        f.NodeLost(node_id=NodeId("a"), incarnation=1),
+        f.NodeLost(node_id=NodeId("a"), incarnation=1, lost_ns=1_000_000_000),
         f.JobRequeued(job_id=JobId("j"), attempt=1, reason="node_lost", counted=False),
         placed("j", member("b", 0), attempt=2, port=29_501),
     ]
@@ -94,7 +94,7 @@ def test_a_silent_node_of_an_older_incarnation_is_not_lost() -> None:
 
 
 def test_a_lost_node_returns_after_it_registers_without_attempts() -> None:
-    lost = f.NodeLost(node_id=NodeId("a"), incarnation=1)
+    lost = f.NodeLost(node_id=NodeId("a"), incarnation=1, lost_ns=1_000_000_000)
     state = given(registered("a"), lost, registered("a", incarnation=2))
     assert decisions(state) == [f.NodeReturned(node_id=NodeId("a"), incarnation=2)]
     assert decisions(given(registered("a"), lost)) == []
@@ -119,7 +119,7 @@ def test_a_replaced_node_gets_no_jobs_until_its_former_incarnation_is_lost() -> 
 
 def test_a_lost_node_with_an_attempt_does_not_return_yet() -> None:
     history = [registered("a"), *waiting("j"), placed("j", member("a", 0)), started("j", "a")]
-    lost = f.NodeLost(node_id=NodeId("a"), incarnation=1)
+    lost = f.NodeLost(node_id=NodeId("a"), incarnation=1, lost_ns=1_000_000_000)
     ref = given(history).cluster.jobs[JobId("j")].ref
     state = given(history, lost, registered("a", incarnation=2, attempts=(ref,)))
     assert not any(isinstance(fact, f.NodeReturned) for fact in decisions(state))

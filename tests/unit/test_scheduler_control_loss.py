@@ -18,7 +18,8 @@ def going_on(**spec: object) -> list[AnyFact]:
 
 
 def loss(incarnation: int = 1, reason: str = "silent") -> f.NodeLost:
-    return f.NodeLost(node_id=NodeId("a"), incarnation=incarnation, reason=reason)
+    at_ns = 1_000_000_000 if reason == "silent" else 0
+    return f.NodeLost(node_id=NodeId("a"), incarnation=incarnation, reason=reason, lost_ns=at_ns)
 
 
 def word(incarnation: int = 1, lost: int = 1) -> f.NodeDeclaredDead:

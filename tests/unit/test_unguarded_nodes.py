@@ -26,7 +26,8 @@ def changed(missing: str = ENDED, incarnation: int = 1) -> f.WatchdogChanged:
 
 
 def loss(reason: str) -> f.NodeLost:
-    return f.NodeLost(node_id=A, incarnation=1, reason=reason)
+    at_ns = 1_000_000_000 if reason in ("silent", "unguarded") else 0
+    return f.NodeLost(node_id=A, incarnation=1, reason=reason, lost_ns=at_ns)
 
 
 def running(fence_s: int = 0) -> list[AnyFact]:

@@ -35,6 +35,6 @@ export function FirstToken({ name }) {
     <ul class="histogram" aria-label="Requests by their time to the first token">
       ${rows.map((each) => html`<li key=${each.le}><span class="muted">${Number.isFinite(each.le) ? `≤ ${gap(each.le * 1000)}` : 'longer'}</span><span class="track"><i class="fill-run" style=${{ width: `${(100 * each.n) / most}%` }}></i></span><b>${count(each.n)}</b></li>`)}
     </ul>
-    <p class="muted">Of this gateway, since it started.${total < LEAST ? ` Percentiles come with ${LEAST} requests.` : ''}</p>
+    <p class="muted">Measured by this gateway since it started.${total < LEAST ? ` Percentiles appear after ${LEAST} requests.` : ''}</p>
   <//>`;
 }
