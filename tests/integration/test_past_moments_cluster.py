@@ -22,7 +22,7 @@ PATHS = (
 RECORDED_S = 8.0
 RECORDS_MIN = 20
 # Fields of the present that the log does not hold.
-VOLATILE = {"last_heartbeat", "scheduler"}
+VOLATILE = {"last_heartbeat", "scheduler", "members", "log", "certificates"}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

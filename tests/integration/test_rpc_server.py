@@ -139,7 +139,7 @@ async def test_with_a_certificate_the_port_speaks_tls_alone(tmp_path: Path) -> N
     async with rpc_world(tmp_path, **issue(tmp_path, "first")) as rpc:
         async with secure(rpc.server.port, tmp_path) as channel:
             assert (await Client(channel).call("Nodes/WhoAmI")).role == "admin"
-            assert len(await reflected(channel)) == 6
+            assert "muster.v1.Jobs" in await reflected(channel)
         error = await rpc.client.fails("Nodes/WhoAmI", timeout=3)
         assert error.code() in (*AWAY, grpc.StatusCode.DEADLINE_EXCEEDED)
 

@@ -126,7 +126,7 @@ async def test_heartbeats_are_answered_and_the_log_is_read_on_at_another_server(
     try:
         await create_stream(scheduler, 3, LOG_BYTES)
         log = JetStreamLog(scheduler)
-        await NatsBus(scheduler).subscribe(subjects.ALIVE, answer)
+        await NatsBus(scheduler).subscribe(subjects.ask_alive(subjects.SCHEDULER_KIND), answer)
         await stored(log, b"before")
         batches = JetStreamLog(reader).read(0)
         seen: list[Entry] = []
@@ -136,14 +136,22 @@ async def test_heartbeats_are_answered_and_the_log_is_read_on_at_another_server(
 
         async with repeating_bus(agent, group.connect, 3) as bus:
             await asyncio.sleep(2)
-            assert await bus.request(subjects.ALIVE, b"", ASK_S) == b"a lease"
+            assert (
+                await bus.request(subjects.ask_alive(subjects.SCHEDULER_KIND), b"", ASK_S)
+                == b"a lease"
+            )
             assert there.endswith(server_of(agent))
             group.cut()
             missed = 0
             async with asyncio.timeout(LEASE_S):
                 while there.endswith(server_of(agent) or "-"):
                     try:
-                        assert await bus.request(subjects.ALIVE, b"", ASK_S) == b"a lease"
+                        assert (
+                            await bus.request(
+                                subjects.ask_alive(subjects.SCHEDULER_KIND), b"", ASK_S
+                            )
+                            == b"a lease"
+                        )
                     except Unavailable:
                         missed += 1
             assert missed <= 1, "a second connection answers while the first one is cut off"
