@@ -69,7 +69,10 @@ class RepeatingBus:
         tasks = [first]
         try:
             await asyncio.wait(tasks, timeout=timeout_s * REPEAT_PART)
-            second = None if _answered(first) or self._spares() else self.second()
+            # A first connection that fails at once, for want of a listener, is not slow.
+            is_slow = not first.done()
+            spares = _answered(first) or (is_slow and self._spares())
+            second = None if spares else self.second()
             if second is not None:
                 left_s = timeout_s * (1 - REPEAT_PART)
                 tasks.append(asyncio.create_task(second.request(subject, data, left_s)))
