@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import click
 import pytest
@@ -20,6 +20,7 @@ import pytest_asyncio
 
 from libs.cli.main import muster
 from tests.chaos.cluster import Chaos, running
+from tests.integration.cli_cases import Case, case
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -32,33 +33,6 @@ UPLOADS: Final = ("submit", "-g", "0", "--cpus", "1", "--upload", "sent", "--", 
 # No job comes to the node of this device.
 DEVICE: Final = "GPU-node-2-3"
 WRONG: Final = re.compile(r"\bNone\b|Traceback|<function|object at 0x")
-
-
-class Case(NamedTuple):
-    """`muster ARGV` ends with `code` and prints `says`.
-
-    `before` are calls that must succeed; `ends` is False for a verb that goes on.
-    """
-
-    argv: tuple[str, ...]
-    says: str = ""
-    code: int = 0
-    before: tuple[tuple[str, ...], ...] = ()
-    stdin: str = ""
-    ends: bool = True
-
-
-def case(
-    words: str,
-    says: str = "",
-    code: int = 0,
-    before: tuple[tuple[str, ...], ...] = (),
-    stdin: str = "",
-    ends: bool = True,
-) -> Case:
-    return Case(
-        argv=tuple(words.split()), says=says, code=code, before=before, stdin=stdin, ends=ends
-    )
 
 
 def job(name: str) -> tuple[str, ...]:
