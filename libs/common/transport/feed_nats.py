@@ -4,8 +4,10 @@
 a feed ends as soon as it is silent or skips, and the log makes another one. The server's state of a
 consumer is never used: each feed has a new consumer, which begins at the reader's own position. The
 next feed may read another replica. So it begins with the last entry that the reader has, and checks
-that this replica holds the same bytes. Tests: tests/contract/test_log.py,
-tests/integration/test_divergent_log.py.
+that this replica holds the same bytes. A server that is cut off from the others still sends its
+heartbeats, and never anything new. So a quiet feed asks the stream's leader whether it has all.
+Tests: tests/contract/test_log.py, tests/integration/test_divergent_log.py,
+tests/netns/test_cut_off_server.py.
 """
 
 import asyncio
@@ -19,7 +21,7 @@ from nats.errors import Error as NatsError
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
 from libs.common import subjects
-from libs.common.process.cancellation import heed
+from libs.common.process.cancellation import end_all, heed
 from libs.common.transport.connection_nats import ASK_TIMEOUT_S
 from libs.common.transport.log import Entry
 
@@ -36,6 +38,8 @@ SILENCE_S: Final = 3.0
 # Without the entry that the reader has already, or a later one, the feed ends after this time, more
 # than a replica needs to catch up: the log may be shorter than it was.
 SHORT_S: Final = 10.0
+# A feed without anything new asks the stream's leader at this interval.
+ASKS_LEADER_S: Final = 5.0
 # In a server's heartbeat: the last stream sequence that it has delivered.
 DELIVERED: Final = "Nats-Last-Stream"
 # Number of tokens in a delivery's reply subject without domain and account.
@@ -50,7 +54,8 @@ class Feed:
     A push consumer without acknowledgements. The feed answers its flow control itself, in order
     after the data, so the server sends no more than the reader takes. `known` is the entry `after`
     as the reader has it; None: the reader does not have its bytes. `differs` becomes true if the
-    log has another entry in its place, `short` if it has neither that entry nor a later one.
+    log has another entry in its place, `short` if it has neither that entry nor a later one, `left`
+    if the client's server or the consumer withholds what the stream's leader has.
     """
 
     def __init__(self, client: Client, after: int, known: Entry | None = None) -> None:
@@ -63,7 +68,9 @@ class Feed:
         self.waiting: list[Entry] = []
         self.grown = asyncio.Event()
         self.broken = False
+        self.left = False
         self.heard = 0.0
+        self.grew = 0.0
 
     async def batches(self) -> AsyncIterator[list[Entry]]:
         loop = asyncio.get_running_loop()
@@ -71,10 +78,12 @@ class Feed:
         subscription = await self.client.subscribe(
             inbox, cb=self._on_message, pending_msgs_limit=-1, pending_bytes_limit=-1
         )
+        asking = None
         try:
             await self._consume(inbox)
-            self.heard = began = loop.time()
-            while not self.broken and loop.time() - self.heard < SILENCE_S:
+            self.heard = self.grew = began = loop.time()
+            asking = asyncio.create_task(self._ask_leader())
+            while not (self.broken or self.left) and loop.time() - self.heard < SILENCE_S:
                 if not self.waiting:
                     await self._growth()
                 self.short = not self.has_entry and loop.time() - began > SHORT_S
@@ -85,7 +94,33 @@ class Feed:
             if self.waiting:
                 yield self.waiting  # entries before the skip are complete
         finally:
+            await end_all([asking] if asking else [])
             await _ignore_errors(subscription.unsubscribe())
+
+    async def _ask_leader(self) -> None:
+        """Set `left` when the stream's leader cannot be asked, or has more than came in time."""
+        loop = asyncio.get_running_loop()
+        asked = loop.time()
+        while not self.left:
+            await asyncio.sleep(ASKS_LEADER_S)
+            if loop.time() - self.grew < ASKS_LEADER_S:
+                asked = loop.time()
+                continue
+            before = self.after
+            try:
+                info = await self.client.jetstream(timeout=ASK_TIMEOUT_S).stream_info(
+                    subjects.STREAM
+                )
+            except (NatsError, TimeoutError, OSError):
+                heed()
+                since = await self._left(asked)
+                self.left, asked = since != asked, since
+                continue
+            asked = loop.time()
+            await asyncio.sleep(IDLE_S)
+            if int(info.state.last_seq) > before == self.after:
+                logger.warning("the subscription withholds commits after %d", before)
+                self.left = True
 
     async def _growth(self) -> None:
         self.grown.clear()
@@ -144,6 +179,7 @@ class Feed:
             self.broken = self.broken or self.differs
         elif seq == self.after + 1 and not self.differs:
             self.after = seq
+            self.grew = self.heard
             self.waiting.append(Entry(seq, msg.subject, msg.data))
         elif seq > self.after:
             logger.warning(
