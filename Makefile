@@ -2,8 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
-# Over three processes: some wait for clusters while others compute. In the order of tests/conftest.py.
-SPREAD := -n 3 --dist loadfile --no-loadscope-reorder
+# Over four processes: some wait for clusters while others compute. In the order of tests/conftest.py.
+SPREAD := -n 4 --dist loadfile --no-loadscope-reorder
 # Every line and branch of the pure files.
 PURE := $(BIN)/python -m coverage report -m --precision=2 --fail-under=100 --include=`$(BIN)/python -c "from tests.pure_files import PURE; print(','.join(PURE))"`
 GUARD := services/node_agent/supervisor/guard

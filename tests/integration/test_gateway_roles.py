@@ -16,7 +16,7 @@ from libs.common.messages.channel_messages import Exec, Forward
 from libs.common.model import JobId
 from services.api_gateway.access import roles
 from services.api_gateway.access.roles import NOTHING, ROLES, ROUTES
-from services.api_gateway.http import channels
+from services.api_gateway.http import channels, locks
 from services.api_gateway.http.channels import REQUESTS
 from tests.integration.gateway_world import World, gateway_world
 
@@ -36,7 +36,8 @@ WISHED = {
 
 
 @pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
+async def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+    monkeypatch.setattr(locks, "WAIT_ONCE_S", 0.2)  # no scheduler runs: no lock is ever held
     async with gateway_world(tmp_path) as found:
         yield found
 
