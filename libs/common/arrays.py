@@ -9,7 +9,7 @@ from typing import Final
 
 from libs.common.model import Array, JobId
 
-ELEMENTS_MAX: Final = 100_000
+ELEMENTS_MAX: Final = 1_000_000
 NUMBER_MAX: Final = 999_999_999
 RANGES_MAX: Final = 256
 # RANGES_MAX ranges of three numbers with nine digits, and their separators.

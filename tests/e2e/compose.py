@@ -14,6 +14,10 @@ from tests.tidy import ROOT
 
 FILE: Final = ROOT / "compose.yaml"
 UP_S: Final = 170.0
+PARTS: Final = (
+    *("postgres", "scheduler-a", "scheduler-b", "quota", "quota-b", "audit", "audit-b"),
+    *("gateway-a", "gateway-b", "node-1", "node-2", "node-3", "node-4"),
+)
 # The engine restarts a container when its process dies, but not when the engine itself killed it.
 KILL_MAIN: Final = "kill -9 $(cat /proc/1/task/1/children)"
 LEADER: Final = """
@@ -58,6 +62,7 @@ class ComposeStack:
         self.gateways = {"gateway-a": f"http://127.0.0.1:{a}", "gateway-b": f"http://127.0.0.1:{b}"}
         self.schedulers = {"a": "scheduler-a", "b": "scheduler-b"}
         self.servers = ("nats-1", "nats-2", "nats-3")
+        self.parts = (*self.servers, *PARTS)
         self.example = ("python", "/opt/muster/examples/model_server.py")
         self.run("up", "--detach", "--wait", timeout=UP_S)
         self.key = self.run("run", "--rm", "key").stdout.strip()

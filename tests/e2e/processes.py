@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Final
 
 from libs.cli import archive_process
-from libs.embedded import runfile, servers
+from libs.embedded import plan, runfile, servers
 from libs.embedded.living import Ticket, die_with_parent, is_living
 from tests.e2e.stack import PATIENCE_S, Done, until
 from tests.tidy import ROOT
 
 STOP_S: Final = 60.0
 HERE: Final = "127.0.0.1"
+NODES: Final = tuple(f"node-{number}" for number in range(1, 5))
+PARTS: Final = (plan.SERVER, "scheduler", "quota", "audit", "gateway", *NODES)
 
 
 class ProcessStack:
@@ -28,6 +30,7 @@ class ProcessStack:
         self.gateways = {"gateway": f"http://127.0.0.1:{self.port}"}
         self.schedulers = {"a": "scheduler"}
         self.servers: tuple[str, ...] = ()
+        self.parts = PARTS
         self.example = (sys.executable, str(ROOT / "examples" / "model_server.py"))
         self.environment = {
             **os.environ,

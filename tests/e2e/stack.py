@@ -20,12 +20,14 @@ Done = subprocess.CompletedProcess[str]
 class Stack(Protocol):
     """`gateways`: part -> its address.
 
-    `schedulers`: instance -> part; `servers`: the log's, none where there is but one.
+    `schedulers`: instance -> part; `servers`: the log's, none where there is but one; `parts`: all
+    that can be killed.
     """
 
     gateways: Mapping[str, str]
     schedulers: Mapping[str, str]
     servers: tuple[str, ...]
+    parts: tuple[str, ...]
     key: str
     example: tuple[str, ...]
 

@@ -52,9 +52,13 @@ def test_invalid_array_is_refused(text: str) -> None:
 
 
 def test_the_bounds_of_an_array_are_kept() -> None:
-    assert arrays.count(arrays.parse("0-99999")) == arrays.ELEMENTS_MAX
-    for text in ("0-100000", "0-99999,200000", ",".join(str(2 * number) for number in range(257))):
-        with pytest.raises(ValueError, match="at most 100000 elements, in at most 256 ranges"):
+    assert arrays.count(arrays.parse("0-999999")) == arrays.ELEMENTS_MAX
+    for text in (
+        "0-1000000",
+        "0-999999,2000000",
+        ",".join(str(2 * number) for number in range(257)),
+    ):
+        with pytest.raises(ValueError, match="at most 1000000 elements, in at most 256 ranges"):
             arrays.parse(text)
 
 

@@ -218,8 +218,8 @@ def test_backoff_limit_per_index_overrides_backoff_limit() -> None:
         f"[{{command: [a]}}]}}}}}}\n"
     )
     assert only(text).job["retries"] == 1
-    with pytest.raises(Refused, match="completions' and parallelism must be at most 100000"):
-        only(text.replace("completions: 2", "completions: 100001"))
+    with pytest.raises(Refused, match="completions' and parallelism must be at most 1000000"):
+        only(text.replace("completions: 2", "completions: 1000001"))
 
 
 @pytest.mark.parametrize(
