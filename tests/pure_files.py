@@ -74,6 +74,8 @@ PURE: Final = (
     "libs/common/state/plugins.py",
     "libs/common/state/preemption.py",
     "libs/common/safety/public_nkey.py",
+    "libs/common/spans/job_spans.py",
+    "libs/common/spans/trace_context.py",
     "libs/common/reading.py",
     "libs/common/reasons.py",
     "libs/common/state/refusals.py",

@@ -26,10 +26,15 @@ AUDIT_HEADS_KEY: Final = "audit-heads"
 RACK_NODES: Final = 4
 # Default of MUSTER_JOB_USERS: jobs of the default tenant run as the user who started the cluster.
 OWN_USER: Final = "default/*=self"
+# Variables of the exporter of spans (libs/common/spans/exporting.py).
+OTLP_VARIABLES: Final = tuple(
+    f"OTEL_EXPORTER_OTLP_{name}"
+    for name in ("ENDPOINT", "TRACES_ENDPOINT", "HEADERS", "COMPRESSION", "CERTIFICATE", "TIMEOUT")
+)
 # Variables that a child process inherits beside its own MUSTER_* variables.
 PASSED_ON: Final = (
     "PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ", "TMPDIR", "VIRTUAL_ENV",
-    "PYTHONPATH", "LD_LIBRARY_PATH",
+    "PYTHONPATH", "LD_LIBRARY_PATH", *OTLP_VARIABLES,
 )  # fmt: skip
 # Further variables of every child. The launcher has read the configuration files; they must not
 # change what it decided.

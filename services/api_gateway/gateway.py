@@ -41,6 +41,7 @@ from services.api_gateway.agents.admission import Admission
 from services.api_gateway.agents.agent_answers import AgentAnswers
 from services.api_gateway.agents.revoking import NodeWrites
 from services.api_gateway.channels.followers import Followers
+from services.api_gateway.http.request_trace import appended
 from services.api_gateway.moments.moment import Moment
 from services.api_gateway.moments.moments import Moments
 from services.api_gateway.openai.catalogue import Catalogue, Deployed
@@ -337,9 +338,8 @@ class Gateway:
         level = room.level_of(facts[0])
         self.check_room(f.kind_of(facts[0]), level)
         tenant, size = room.tenant_of(self.cluster, facts[0]), f.size_of(facts[0])
-        bounded = (
-            tenant and level < room.ENDINGS and not isinstance(facts[0], room.BY_ADMINISTRATORS)
-        )
+        by_tenant = tenant and not isinstance(facts[0], room.BY_ADMINISTRATORS)
+        bounded = by_tenant and level < room.ENDINGS
         wait_s = self.allowance.wait_s(tenant, size, self.clock.wall_ns()) if bounded else 0
         if wait_s:
             text = (
@@ -359,7 +359,7 @@ class Gateway:
         try:
             stored = self.writer.put(facts)
             async with asyncio.timeout(wait_s):
-                seq = await asyncio.shield(stored)
+                seq = await appended(kind, stored)
                 await self._folded(seq)
         except TimeoutError as error:
             known = self.writer.withdraw(stored)

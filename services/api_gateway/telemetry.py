@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final, Generic, TypeVar
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.exposition import choose_encoder
 
 from libs.common.facts import ModelUse
 from libs.common.state.cluster import Cluster, Endpoint
@@ -35,6 +36,8 @@ MODELS_MAX: Final = 256
 OTHER_MODELS: Final = "other"
 # Keys, by model, beyond this number share one series for each tenant.
 KEYS_MAX: Final = 2_000
+# The last line of OpenMetrics.
+END_OF_METRICS: Final = b"# EOF\n"
 # A whole GPU for a second, in hundredths of a GPU times milliseconds.
 SHARE_MS: Final = 100_000
 
@@ -132,12 +135,20 @@ class ModelTelemetry:
     def began(self, model: str) -> None:
         self._open.of(self._label(model)).inc()
 
-    def ended(self, model: str, route: str, status: int, streamed: bool, first_s: float) -> None:
+    def ended(
+        self,
+        model: str,
+        route: str,
+        status: int,
+        streamed: bool,
+        first_s: float,
+        trace_id: str = "",
+    ) -> None:
         label = self._label(model)
         self._open.of(label).dec()
         self._ended.of(label, route, status, "true" if streamed else "false").inc()
         if streamed and first_s:
-            self.first_token.labels(label).observe(first_s)
+            self.first_token.labels(label).observe(first_s, exemplar(trace_id))
 
     def queued(
         self, queues: Mapping[str, LateBinding[Endpoint]], priorities: tuple[str, ...]
@@ -304,9 +315,11 @@ class Telemetry:
             "muster_gateway_tasks", "Tasks of the event loop", registry=self.registry
         )
 
-    def answered(self, method: str, route: str, status: int, seconds: float) -> None:
+    def answered(
+        self, method: str, route: str, status: int, seconds: float, trace_id: str = ""
+    ) -> None:
         self._answered.of(method, route, status).inc()
-        self._latency.of(method, route).observe(seconds)
+        self._latency.of(method, route).observe(seconds, exemplar(trace_id))
 
     def survey(self, cluster: Cluster, lag: int, fill: float, tasks: int = 0) -> None:
         self.tasks.set(tasks)
@@ -317,5 +330,21 @@ class Telemetry:
 
     def text(self, with_usage: bool = False) -> bytes:
         """Return the metrics in the Prometheus text format, with those of each key if asked."""
-        own = generate_latest(self.registry)
-        return own + generate_latest(self.usage.registry) if with_usage else own
+        return self.exposed("", with_usage)[0]
+
+    def exposed(self, accept: str, with_usage: bool = False) -> tuple[bytes, str]:
+        """Return the metrics in a format that the scraper accepts, and its content type.
+
+        The text is in the Prometheus format, or in OpenMetrics if the scraper accepts that: only
+        there a histogram names traces as exemplars.
+        """
+        encode, content_type = choose_encoder(accept)
+        own = encode(self.registry)
+        if with_usage:
+            own = own.removesuffix(END_OF_METRICS) + encode(self.usage.registry)
+        return own, content_type
+
+
+def exemplar(trace_id: str) -> dict[str, str] | None:
+    """Return the exemplar of an observation: the trace that it belongs to."""
+    return {"trace_id": trace_id} if trace_id else None

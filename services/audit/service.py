@@ -8,12 +8,16 @@ trimmer run beside it.
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import Final
 
+from libs.common import reading, subjects
 from libs.common.errors import Corrupt, Trimmed, Unavailable
 from libs.common.process.pulse import NO_PULSE, Pulse
 from libs.common.process.serving_tasks import serve_together, until
+from libs.common.spans import job_spans, recording
+from libs.common.spans.recording import Recorder
 from libs.common.transport import snapshot_store
 from libs.common.transport.log import Entry, Log
 from libs.common.transport.snapshot_store import BASE_OBJECT, SnapshotStore
@@ -25,6 +29,8 @@ RETRY_S: Final = 1.0
 FOLLOWER: Final = "follower"
 # The archive may lag the log by this much, so that it needs fewer transactions (one sync each).
 GATHER_S: Final = 0.2
+# The name of the field `trace` in the bytes of a plain commit.
+TRACED: Final = b"\xa5trace"
 
 logger = logging.getLogger(__name__)
 
@@ -101,6 +107,8 @@ class Audit:
             try:
                 await asyncio.to_thread(self.store.append, batch, self.begin)
                 self.archived = batch[-1].seq
+                if recording.active is not None:
+                    _record_spans(recording.active, batch)
                 self._grown.set()
                 self._grown = asyncio.Event()
                 return
@@ -108,6 +116,15 @@ class Audit:
                 self.pulse.beat(FOLLOWER)  # a restart would not help against a failing database
                 logger.error("the archive waits at %d: %s", self.archived, error)
                 await asyncio.sleep(RETRY_S)
+
+
+def _record_spans(recorder: Recorder, batch: list[Entry]) -> None:
+    """Record that submissions of traced jobs are archived now. Others are not decoded."""
+    now_ns = time.time_ns()
+    for entry in batch:
+        if TRACED in entry.data and subjects.writer_kind(entry.subject) == subjects.GATEWAY_KIND:
+            commit = reading.read_alone(entry.subject, entry.data)
+            recorder.record_all(job_spans.archived(commit, now_ns))
 
 
 async def gathered(batches: AsyncIterator[list[Entry]]) -> AsyncIterator[list[Entry]]:

@@ -371,6 +371,7 @@ class Agent:
             if was_stored(future):
                 self.tell(o.FactsStored(future.result(), action.marks))
 
+        self.means.spans.recorded(action.facts, self.clock.wall_ns())
         self.writer.put(action.facts).add_done_callback(stored)
 
     async def _on_orders(self, subject: str, data: bytes) -> bytes | None:

@@ -24,6 +24,7 @@ from libs.common.process.pulse import Pulse
 from libs.common.process.service import DECIDER, READER, Shell
 from libs.common.process.serving_tasks import serve_together
 from libs.common.settings.settings import Settings
+from libs.common.spans import job_spans, recording
 from libs.common.state.accounts import limits_of
 from libs.common.state.cluster import Cluster, epoch_at
 from libs.common.transport import snapshot_store
@@ -104,7 +105,11 @@ class Quota:
             self.candidate.read(self._epoch_of(entry.seq), commit.at_ns, self.shell.live)
 
     def acknowledged(self, seq: int, facts: Sequence[AnyFact]) -> None:
-        """Do nothing: quota only commits facts."""
+        """Record the spans of what the log has just acknowledged."""
+        recorder = recording.active
+        if recorder is not None:
+            now_ns = self.clock.wall_ns()
+            recorder.record_all(job_spans.admitted(self.state.cluster.jobs, facts, now_ns))
 
     async def _on_position(self, subject: str, data: bytes) -> bytes:
         return b"%d" % self.state.seq

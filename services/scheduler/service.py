@@ -59,6 +59,7 @@ from services.scheduler.leases.roster import PresentRoster, roster_needed
 from services.scheduler.leases.settling import is_settled
 from services.scheduler.models.demand import Demand
 from services.scheduler.models.drains import Drains
+from services.scheduler.orders import decision_spans
 from services.scheduler.orders.desired_pages import DesiredPages
 from services.scheduler.orders.outbox import Outbox
 from services.scheduler.plugins.plugged import Plugged
@@ -186,7 +187,8 @@ class Scheduler:
     def folded(self, entry: Entry, commit: Commit) -> None:
         """Fold a commit of any writer into `acked`."""
         before = self.acked.epoch
-        changes = self.agreement.apply_entry(self.acked, entry.seq, entry.subject, commit)
+        with decision_spans.recorded(self.acked, commit, self.claimed):
+            changes = self.agreement.apply_entry(self.acked, entry.seq, entry.subject, commit)
         if self.acked.epoch != before:
             # A term or, by a restore, a life began.
             self.candidate.read(self.acked.epoch, commit.at_ns, self.shell.live)

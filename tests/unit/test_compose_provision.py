@@ -207,14 +207,47 @@ def test_only_init_mounts_the_authority() -> None:
     ] == ["init"]
 
 
-def test_only_gateways_publish_ports_on_loopback_by_default() -> None:
+def test_only_gateways_and_boards_publish_ports_on_loopback_by_default() -> None:
     found = {name: each["ports"] for name, each in services().items() if "ports" in each}
-    assert list(found) == ["gateway-a", "gateway-b"]
-    assert all(
-        port.startswith("${MUSTER_PUBLISH:-127.0.0.1}:")
-        for ports in found.values()
-        for port in ports
-    )
+    published = {
+        **dict.fromkeys(("gateway-a", "gateway-b"), "${MUSTER_PUBLISH:-127.0.0.1}:"),
+        **dict.fromkeys(("prometheus", "grafana"), "${MUSTER_OBSERVE_PUBLISH:-127.0.0.1}:"),
+    }
+    assert list(found) == list(published)
+    assert all(port.startswith(published[name]) for name, ports in found.items() for port in ports)
+
+
+def test_the_profile_observe_reads_files_that_exist_and_knows_every_container() -> None:
+    observed = {
+        name: each for name, each in services().items() if each.get("profiles") == ["observe"]
+    }
+    assert sorted(observed) == ["collector", "grafana", "prometheus", "tempo"]
+    named = {
+        source
+        for each in observed.values()
+        for source in (volume.split(":")[0] for volume in each["volumes"])
+        if source.startswith("./")
+    }
+    assert {"./prometheus", "./grafana"} < named
+    own = [source for source in named if source.startswith("./observe")]
+    assert own and all((ROOT / "deploy" / source).exists() for source in own)
+    targets = [
+        target.split(":")[0]
+        for job in _observing("prometheus")["scrape_configs"]
+        for static in job["static_configs"]
+        for target in static["targets"]
+    ]
+    assert set(targets) - {"127.0.0.1"} <= set(services())
+    assert {"gateway-a", "gateway-b", "node-4"} <= set(targets)
+    spans = _observing("collector")["exporters"]["otlp/tempo"]["endpoint"]
+    assert spans.split(":")[0] in observed and "collector" in observed
+    assert _observing("tempo")["storage"]["trace"]["local"]["path"].startswith("/var/tempo")
+
+
+def _observing(name: str) -> dict[str, Any]:
+    path = ROOT / "deploy" / "observe" / f"{name}.yaml"
+    found: dict[str, Any] = yaml.safe_load(path.read_text())
+    return found
 
 
 def test_ports_for_other_machines_are_published_on_the_named_address_with_tls() -> None:

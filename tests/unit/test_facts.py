@@ -118,7 +118,7 @@ LEFT_AT_DEFAULT = (
     "node.registered.takes_controls",
     *(f"node.registered.{name}" for name in ("drivers", "absent", "left_out")),
     *(f"node.registered.{name}" for name in ("transport", "transport_why")),
-    "job.submitted.request",
+    *("job.submitted.request", "job.submitted.trace"),
     "model.deployed.request",
     *("replicas.scaled.grace_s", "replicas.scaled.drain_until_ns"),
     *(

@@ -83,6 +83,7 @@ def _print_job(job: Json) -> None:
         ("Refused", _refused(job)),
         ("Preflight", _preflight(job)),
         ("Port", job.get("port") or None),
+        ("Trace", job.get("trace_id")),
     ):
         if text not in (None, ""):
             shown = clean(str(text))

@@ -73,7 +73,8 @@ class JobShown(Shown):
     any. `array` is set on arrays only. `element_of` is set on an element: the id of its array.
 
     `cpus_milli` (thousandths of a CPU) and `memory_bytes` are requested on each node; 0: none.
-    `reservation` is the one that the job names.
+    `reservation` is the one that the job names. `trace_id` is that of the job's spans; empty if
+    they are not recorded.
     """
 
     id: str = ""
@@ -141,6 +142,7 @@ class JobShown(Shown):
     cpus_milli: int = 0
     memory_bytes: int = 0
     reservation: str = ""
+    trace_id: str = ""
 
 
 class Blocker(Shown):

@@ -13,7 +13,8 @@ class JobSubmitted(Fact, frozen=True, tag="job.submitted"):
     """A job was submitted.
 
     `request`: digest of the request if the job's id was made from an Idempotency-Key, to recognise
-    a repetition.
+    a repetition. `trace`: the `traceparent` of the request (docs/spans.md); empty if it is not
+    traced.
     """
 
     job_id: JobId
@@ -21,6 +22,7 @@ class JobSubmitted(Fact, frozen=True, tag="job.submitted"):
     tenant: TenantId = TenantId("default")
     user: str = ""
     request: str = ""
+    trace: str = ""
 
 
 class CancelRequested(Fact, frozen=True, tag="cancel.requested"):

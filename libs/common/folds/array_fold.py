@@ -50,6 +50,7 @@ def begun(cluster: Cluster, fact: f.ElementBegun, stamp: Stamp) -> Change:
         state=job_life.QUEUED,
         admitted=True,
         array=fact.array,
+        trace=array.trace,
     )
     job.submitted_ns, job.queued_ns = array.submitted_ns, stamp.at_ns
     cancels = [

@@ -42,6 +42,7 @@ def submitted(cluster: Cluster, fact: f.JobSubmitted, stamp: Stamp) -> Change:
         seq=stamp.seq,
         request=fact.request,
         submitted_ns=stamp.at_ns,
+        trace=fact.trace,
     )
     job.elements = Elements() if fact.spec.array is not None else None
     cluster.jobs[fact.job_id] = job

@@ -36,7 +36,8 @@ class StartOrder(msgspec.Struct, frozen=True, tag="start"):
     """An order to start a member. `seq` is the sequence of the commit that placed it.
 
     `registry`: the tenant has credentials for the registry of the job's image. `pin` is the digest
-    of that image with which the job began; empty if it has not begun with one.
+    of that image with which the job began; empty if it has not begun with one. `trace` is the job's
+    `traceparent`; empty if its spans are not recorded.
     """
 
     job_id: JobId
@@ -52,6 +53,7 @@ class StartOrder(msgspec.Struct, frozen=True, tag="start"):
     port: int
     registry: bool = False
     pin: str = ""
+    trace: str = ""
 
 
 class StopOrder(msgspec.Struct, frozen=True, tag="stop"):

@@ -30,6 +30,7 @@ from libs.common.process.pulse import NO_PULSE, Pulse
 from libs.common.process.serving_tasks import serve_together
 from libs.common.settings.configuration import read
 from libs.common.settings.settings import Settings, environment
+from libs.common.spans import exporting
 from libs.common.state.cluster import WriterMark
 from libs.common.transport.log import Entry, Log, settled_bounds
 from libs.common.transport.writer import Writer, was_stored
@@ -308,10 +309,13 @@ async def _until_stopped(
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     code = 0
+    exporter = exporting.begin(settings, name)
     try:
         await main(settings, stop)
     except BaseException as error:
         code = _exit_code(name, error)
+    if exporter is not None:
+        exporter.stop()
     last = threading.Timer(END_S, os._exit, (code,))
     last.daemon = True
     last.start()

@@ -173,5 +173,13 @@ NODE_HELP: Final = {
     ),
     "tenant_uid_table": "Agent: file with the Unix user id of each tenant on this machine.",
     "log_level": "Lowest level of log lines: DEBUG, INFO, WARNING or ERROR.",
+    "otlp_endpoint": (
+        "Address of an OpenTelemetry collector (OTLP over HTTP), for example http://otel:4318. "
+        "Empty: OTEL_EXPORTER_OTLP_ENDPOINT; if neither is set, no spans are recorded."
+    ),
+    "span_job_percent": "Part of the submitted jobs whose spans are recorded, in percent.",
+    "span_request_percent": (
+        "Gateway: part of the other requests whose spans are recorded, in percent."
+    ),
     "record_ms": "Gateway: how long a request waits until the log has stored its facts.",
 }

@@ -55,6 +55,19 @@ ELSEWHERE: Final = {
     "MUSTER_NATS_PORT_3": "For docker compose: the same for the third NATS server.",
     "MUSTER_IMAGE": "For docker compose: image of all services except PostgreSQL.",
     "MUSTER_POSTGRES_IMAGE": "For docker compose: image of PostgreSQL.",
+    "MUSTER_OBSERVE_PUBLISH": "For docker compose: address of the profile observe's pages.",
+    "MUSTER_PROMETHEUS_PORT": "For docker compose: published port of Prometheus.",
+    "MUSTER_GRAFANA_PORT": "For docker compose: published port of Grafana.",
+    "MUSTER_GRAFANA_PASSWORD": "For docker compose: password of Grafana's user admin.",
+    **{
+        f"MUSTER_{name.upper()}_IMAGE": f"For docker compose: image of the {what}."
+        for name, what in (
+            ("collector", "OpenTelemetry collector"),
+            ("tempo", "trace store"),
+            ("prometheus", "profile observe's Prometheus"),
+            ("grafana", "profile observe's Grafana"),
+        )
+    },
     "MUSTER_SHM_SIZE": "For docker compose: size of /dev/shm on a node with real devices.",
     "MUSTER_RENDER_GID": "For docker compose: group id of /dev/dri/render*.",
 }

@@ -190,6 +190,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     tenant_uids: str = "70000-99999"
     tenant_uid_table: str = "/var/lib/muster/tenant-uids.json"
     log_level: str = "INFO"
+    otlp_endpoint: str = ""
+    span_job_percent: int = 100
+    span_request_percent: int = 10
     record_ms: int = 25_000
     settle_ms: int = 5_000
     ask_ms: int = 5_000
@@ -255,6 +258,7 @@ FILES: Final[dict[str, tuple[str, ...]]] = {
     ),
     "monitoring": (
         "log_level",
+        *("otlp_endpoint", "span_job_percent", "span_request_percent"),
         "alive_file",
         "metrics_host",
         "metrics_port",
@@ -358,7 +362,7 @@ def _checked_text(name: str, variable: str, raw: object) -> tuple[str, str]:
 def shown(name: str, value: object) -> str:
     """Return the value as people may see it, with passwords in addresses hidden."""
     text = str(value)
-    if name in ("nats", "audit_url") and "@" in text:
+    if name in ("nats", "audit_url", "otlp_endpoint") and "@" in text:
         return ",".join(_without_password(part) for part in text.split(","))
     return text
 

@@ -127,6 +127,8 @@ class Job(msgspec.Struct):
     # milliseconds, until they are charged.
     used: dict[int, dict[str, int]] = {}
     pin: Pin | None = None
+    # The `traceparent` of the request that submitted it; empty: its spans are not recorded.
+    trace: str = ""
 
     @property
     def ref(self) -> AttemptRef:

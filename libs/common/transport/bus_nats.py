@@ -11,6 +11,8 @@ from nats.errors import NoRespondersError
 
 from libs.common.errors import NoListener, Unavailable
 from libs.common.process.cancellation import heed
+from libs.common.spans import recording
+from libs.common.transport import bus_spans
 from libs.common.transport.bus import CONCURRENT_MAX, Handler, too_large
 
 # The header that marks an answer of a NATS service as an error. Its value is the reason.
@@ -50,7 +52,9 @@ class NatsBus:
         if why := self._refused(subject, data):
             raise Unavailable(why)
         try:
-            answer = await self.client.request(subject, data, timeout=timeout_s)
+            answer = await self.client.request(
+                subject, data, timeout=timeout_s, headers=bus_spans.headers()
+            )
         except NoRespondersError as error:
             raise NoListener(f"no service listens on {subject}: check that it runs") from error
         except (NatsError, TimeoutError, OSError) as error:
@@ -71,7 +75,10 @@ class NatsBus:
         places: int = CONCURRENT_MAX,
     ) -> None:
         async def answer(msg: Msg) -> None:
-            reply = await handler(msg.subject, msg.data)
+            if msg.headers is not None and recording.active is not None:
+                reply = await bus_spans.answered(handler, msg.subject, msg.data, msg.headers)
+            else:
+                reply = await handler(msg.subject, msg.data)
             if msg.reply and reply is not None:
                 why = self._refused(f"the answer to {msg.subject}", reply)
                 await self._send(

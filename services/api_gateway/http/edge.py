@@ -16,19 +16,22 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from libs.common.errors import Refused, Unavailable
+from libs.common.spans import recording
 from services.api_gateway.access import roles
 from services.api_gateway.access.auth import bearer
 from services.api_gateway.access.open_share import BUSY_S, OpenShare
 from services.api_gateway.access.roles import Principal
 from services.api_gateway.access.sessions import cookie_of
 from services.api_gateway.gateway import Gateway
-from services.api_gateway.http import channels, origins
+from services.api_gateway.http import channels, origins, request_trace
 from services.api_gateway.http.cors import Cors
 from services.api_gateway.http.forwarding import TrustedProxies
 from services.api_gateway.http.places import places_by_files
+from services.api_gateway.http.request_trace import TRACE_ID, RequestTrace, TraceBudget
 from services.api_gateway.openai import app as openai
 from services.api_gateway.openai import errors
 from services.api_gateway.openai.clients import is_openai
+from services.api_gateway.openai.routes import ROUTES
 from services.api_gateway.problems import MEDIA_TYPE, Denied, Problem, render
 from services.api_gateway.ws.serving import SocketApp
 from services.api_gateway.ws.sockets import ROUTE as SOCKET
@@ -80,6 +83,7 @@ class Edge:
         self.openai = openai.OpenAI(gateway)
         self.channels = channels.Channels(gateway)
         self.sockets = SocketApp(gateway, self, access.note)
+        self.traces = TraceBudget()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
@@ -181,13 +185,14 @@ class Edge:
 class _Passage:
     """One request through the edge: measured and recorded when its answer begins."""
 
-    __slots__ = ("began", "edge", "inner", "route", "scope", "status", "tenant")
+    __slots__ = ("began", "edge", "inner", "route", "scope", "status", "tenant", "trace")
 
     def __init__(self, edge: Edge, scope: Scope, send: Send, route: str) -> None:
         self.edge, self.scope, self.inner, self.route = edge, scope, send, route
         self.began = time.perf_counter()
         self.status = 0
         self.tenant = ""
+        self.trace: RequestTrace | None = None
 
     def enter(self) -> Problem | None:
         """Count the request among its tenant's; return the problem if those are too many."""
@@ -197,7 +202,20 @@ class _Passage:
         if self.edge.open.take(principal.tenant):
             return _too_many(principal.tenant)
         self.tenant = principal.tenant
+        if recording.active is not None:
+            self._trace()
         return None
+
+    def _trace(self) -> None:
+        """Begin the request's span, and let this task's messages carry it on."""
+        is_model = self.route in ROUTES
+        trace = self.trace = request_trace.begin(
+            self.scope, self.edge.traces, is_model, self.tenant
+        )
+        # Also None: a task may serve several requests.
+        recording.current.set(None if trace is None else trace.context)
+        if trace is not None:
+            self.scope["trace"] = trace
 
     def headers(self) -> tuple[str, bytes, str]:
         """Return the authorisation, the body's length, and a header that wrongly occurs twice.
@@ -225,6 +243,8 @@ class _Passage:
             self._answered(status)
             headers = [*message.get("headers", ())]
             headers.append((b"x-request-id", self.scope["request_id"].encode()))
+            if self.trace is not None:
+                headers.append((TRACE_ID, self.trace.context.trace_id.encode()))
             if self.edge.cors.origins:
                 headers += self.edge.cors.headers(self.scope)
             if status in UNREAD:
@@ -236,13 +256,20 @@ class _Passage:
         self.status = status
         route = self.route = self.route or _route(self.scope)
         self.edge.gateway.telemetry.answered(
-            _method(self.scope), route, status, time.perf_counter() - self.began
+            _method(self.scope),
+            route,
+            status,
+            seconds=time.perf_counter() - self.began,
+            trace_id="" if self.trace is None else self.trace.context.trace_id,
         )
         self._note(status)
 
     def end(self) -> None:
         if self.tenant:
             self.edge.open.give_back(self.tenant)
+        if self.trace is not None:
+            route = self.route or _route(self.scope)
+            self.trace.end(self.scope, route, self.status, self.tenant)
         if not self.status:
             self._note(0)
 

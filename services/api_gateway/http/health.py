@@ -1,7 +1,5 @@
 """/livez, /readyz and /metrics, which need no key, and /v1/version."""
 
-from typing import Final
-
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
@@ -11,8 +9,6 @@ from services.api_gateway.access import roles
 from services.api_gateway.access.auth import bearer
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.queries import answer, gateway_of
-
-METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 router = APIRouter(tags=["health"])
 
@@ -60,7 +56,9 @@ async def metrics(request: Request) -> Response:
     given = bearer(request.headers.get("authorization", ""))
     principal, _ = gateway.keys.principal(given, gateway.cluster, gateway.clock.wall_ns())
     is_operator = principal is not None and roles.sees_all(principal)
-    return Response(gateway.telemetry.text(with_usage=is_operator), media_type=METRICS_TYPE)
+    accept = request.headers.get("accept", "")
+    text, content_type = gateway.telemetry.exposed(accept, with_usage=is_operator)
+    return Response(text, headers={"content-type": content_type})
 
 
 @router.get("/v1/version")

@@ -15,6 +15,7 @@ from libs.common.errors import Refused, Unavailable
 from libs.common.facts import JobSubmitted
 from libs.common.life import job_life
 from libs.common.model import JobId, TenantId
+from libs.common.spans import recording
 from libs.common.state.cluster import Job
 from services.api_gateway.access import idempotency, roles
 from services.api_gateway.access.idempotency import Once
@@ -118,7 +119,13 @@ async def job_fact(
     body = await signed_body_of(request)
     once = idempotency.once(request.headers.get(idempotency.HEADER), kind, tenant, body)
     job_id = JobId("j" + once.id) if once.id else gateway.lookup.new_job_id()
-    fact = replace(meaning(body, job_id), tenant=TenantId(tenant), request=once.digest)
+    context = recording.current.get()
+    fact = replace(
+        meaning(body, job_id),
+        tenant=TenantId(tenant),
+        request=once.digest,
+        trace="" if context is None else context.text,
+    )
     if job_id not in gateway.cluster.jobs:
         secret_intents.check(gateway.cluster, tenant, fact.spec.secrets, fact.spec.env)
         await uploads.check(gateway, tenant, fact.spec.upload)

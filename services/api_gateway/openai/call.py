@@ -22,6 +22,7 @@ from services.api_gateway.openai.form_body import FormBody
 from services.api_gateway.openai.guard import Guard
 from services.api_gateway.openai.metering import UNLIMITED, Grant
 from services.api_gateway.openai.request import RequestFields, choices_of, with_model
+from services.api_gateway.openai.request_spans import NOT_TRACED, RequestSpans, Traced
 from services.api_gateway.openai.routes import ROUTES
 
 EVENT_STREAM: Final = "text/event-stream"
@@ -110,6 +111,7 @@ class Call:
     moves_on = False
     kept: Kept | None = None
     is_long = False
+    spans: RequestSpans = NOT_TRACED
 
     def __init__(
         self,
@@ -135,6 +137,8 @@ class Call:
         self.adapter = adapter
         self.form = form
         self.route = ROUTES[path]
+        if (trace := scope.get("trace")) is not None:
+            self.spans = Traced(trace, path, model, adapter)
         self.began_s = time.perf_counter()
         self.heard: Callable[[int], None] = _ignore_answer
         self.begins: Callable[[], None] = ignore_begin

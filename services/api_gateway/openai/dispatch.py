@@ -26,6 +26,7 @@ from services.api_gateway.openai.guard import GONE, SILENT, Guard
 from services.api_gateway.openai.hedge import Hedge, Opened
 from services.api_gateway.openai.model_queue import ModelQueue
 from services.api_gateway.openai.model_request import Request
+from services.api_gateway.openai.request_spans import LIMITS, ROUTE, WAIT
 
 if TYPE_CHECKING:
     from services.api_gateway.gateway import Gateway
@@ -55,7 +56,9 @@ class Dispatch:
         worst = request.worst_case_tokens(call.fields, call.body, call.path, unbounded)
         if call.form is not None:
             worst = unbounded
+        call.spans.begin(LIMITS)
         call.grant = await meter.reserve(principal, call.model, worst)
+        call.spans.done()
         call.metered = True
         if route.bound and not call.fields.bounded:
             call.body = request.with_bound(call.body, unbounded, route.bound)
@@ -107,13 +110,17 @@ class Dispatch:
                 status=status or call.status or 500,
                 streamed=call.streaming,
                 first_s=call.first_s,
+                trace_id=call.spans.trace_id,
             )
+            call.spans.end(call.first_s, call.streaming, call.usage)
 
     async def _dispatch(self, call: Call, principal: Principal, guard: Guard) -> None:
         """Try replicas until one answers or nothing is left to try. Raises ApiError."""
         headers = upstream.headers_for(call.scope["request_id"], call.scope["header"])
         queue = self.gateway.queues.of(call.model)
+        call.spans.begin(ROUTE)
         asked = queue.request(call, principal.tenant)
+        call.spans.done(asked)
         if self.gateway.models.continues(call.model):
             call.continuation = continuation_of(call.path, call.fields, call.body)
         failure: ReplicaFailed | None = None
@@ -122,7 +129,9 @@ class Dispatch:
                 call.can_repeat and await self._may_retry(queue, asked, failure)
             ):
                 break
+            call.spans.begin(WAIT)
             endpoint = await queue.bind(asked, guard)
+            call.spans.done(asked)
             if call.moves_on:
                 call.continue_elsewhere()
                 self.gateway.telemetry.models.continued(call.model)
@@ -248,6 +257,7 @@ class Dispatch:
         if call.form is not None:
             headers = call.form.headers(headers, expected)
         body = call.body_for(expected)
+        headers = call.spans.sent(endpoint, headers)
         post = self.gateway.upstream.post(endpoint, call.path, headers, body)
         if not call.fields.streams:
             return Opened(await post)
@@ -265,6 +275,7 @@ class Dispatch:
         """Relay the answer of the replica to which the request is bound."""
         assert asked.ticket.sent is not None, "the request is bound"
         endpoint, response = asked.ticket.sent.replica, None
+        why = "the request was cancelled"
         before, call.tokens, call.usage = call.tokens, None, None
         try:
             response, first = await answer()
@@ -276,15 +287,18 @@ class Dispatch:
                 replica=endpoint.job_id,
                 first=first,
             )
+            why = ""
             if call.status >= 400:
                 call.tokens = before
         except ReplicaFailed as error:
+            why = f"the replica {error}"
             call.moves_on = call.status > 0
             queue.failed(asked, is_tried=not error.is_spared)
             if error.answer is not None or error.is_spared:
                 call.tokens = before
             raise
         except upstream.FAILURES as error:
+            why = f"the replica {upstream.describe(error)}"
             if call.form is not None and call.form.fault is not None:
                 raise call.form.fault from error
             if call.status and not call.can_continue():
@@ -305,6 +319,7 @@ class Dispatch:
         finally:
             if response is not None:
                 response.close()
+            call.spans.left(endpoint, call.status, why)
             queue.end(asked, call)
 
 

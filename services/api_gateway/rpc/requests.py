@@ -16,7 +16,10 @@ PARAMETER: Final = re.compile(r"\{(\w+)\}")
 # A model's id may contain a slash, and its route takes the rest of the path.
 REST_OF_PATH: Final = "/v1/models/{id}"
 # Metadata that becomes headers. Everything else stays where it is.
-PASSED: Final = ("authorization", "idempotency-key", "x-request-id", "x-forwarded-for")
+PASSED: Final = (
+    *("authorization", "idempotency-key", "x-request-id", "x-forwarded-for"),
+    *("traceparent", "tracestate"),
+)
 JSON_TYPE: Final = (b"content-type", b"application/json")
 BYTES_TYPE: Final = (b"content-type", b"application/octet-stream")
 EVENTS_TYPE: Final = (b"accept", b"text/event-stream")

@@ -21,6 +21,7 @@ DETAIL_CHARS_MAX: Final = 600
 PROBLEM_BYTES_MAX: Final = 3_000
 # Headers of an answer that become its initial metadata.
 SHOWN: Final = (
+    "x-trace-id",
     "idempotent-replayed",
     "location",
     "x-muster-output",

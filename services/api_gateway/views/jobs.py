@@ -11,6 +11,7 @@ import msgspec
 from libs.common import arrays
 from libs.common.life import job_life
 from libs.common.model import JobSpec
+from libs.common.spans.trace_context import parse
 from libs.common.state import suspects
 from libs.common.state.cluster import Cluster, Job, MemberView, is_ready, silent_nodes, waits_for
 from libs.common.state.ordering import DEFAULT_QUEUE
@@ -85,7 +86,8 @@ class JobShown(msgspec.Struct):
     any. `array` is set on arrays only. `element_of` is set on an element: the id of its array.
 
     `cpus_milli` (thousandths of a CPU) and `memory_bytes` are requested on each node; 0: none.
-    `reservation` is the one that the job names.
+    `reservation` is the one that the job names. `trace_id` is that of the job's spans; empty if
+    they are not recorded.
     """
 
     id: str
@@ -153,6 +155,7 @@ class JobShown(msgspec.Struct):
     cpus_milli: int = 0
     memory_bytes: int = 0
     reservation: str = ""
+    trace_id: str = ""
 
 
 def job_shown(cluster: Cluster, job: Job) -> JobShown:
@@ -165,6 +168,8 @@ def job_shown(cluster: Cluster, job: Job) -> JobShown:
     shown.cpus_milli = job.spec.cpus_milli
     shown.memory_bytes = job.spec.memory_bytes
     shown.reservation = job.spec.reservation
+    context = parse(job.trace) if job.trace else None
+    shown.trace_id = "" if context is None else context.trace_id
     return shown
 
 

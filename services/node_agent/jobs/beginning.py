@@ -2,6 +2,7 @@
 what failed.
 """
 
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
@@ -53,6 +54,7 @@ async def begin(
 ) -> None:
     """Start an attempt and report the result; `wanted` says whether it should still start."""
     key = attempt_key(order.job_id, order.attempt)
+    ground.means.spans.begun(order, time.time_ns())
     try:
         await ground.jobs.launch(await _ready(ground, order, inventory, wanted))
     except NoContainer as error:

@@ -16,6 +16,7 @@ from libs.common.messages import StartOrder
 from libs.common.messages.secret_messages import REPLICA_KEY
 from libs.common.model import WHOLE_GPU, Gpu, GpuId, standby_port
 from libs.common.placeholders import KEY
+from libs.common.spans.job_spans import run_context
 from services.node_agent.core.inherited import INHERITED
 
 OWN_PREFIX: Final = "MUSTER_"
@@ -66,6 +67,7 @@ def environment(
         **_slurm(order, held),
         **_array(order),
         **_port(order, "PORT"),
+        **_trace(order, node_id),
         **users,
         **_own(order, node_id, held),
         **_port(order, "MUSTER_PORT"),
@@ -104,6 +106,12 @@ def _own(order: StartOrder, node_id: str, held: Sequence[Gpu]) -> dict[str, str]
             else {}
         ),
     }
+
+
+def _trace(order: StartOrder, node_id: str) -> dict[str, str]:
+    """Return the variable below whose span OpenTelemetry's libraries put the job's own spans."""
+    context = run_context(order, node_id) if order.trace else None
+    return {} if context is None else {"TRACEPARENT": context.text}
 
 
 def _launcher(order: StartOrder) -> dict[str, str]:

@@ -13,6 +13,7 @@ from services.node_agent.core.observations import Adopted, Observation
 from services.node_agent.core.state import key_of
 from services.node_agent.directories.protocol import Launch, NoResident, Residence
 from services.node_agent.drivers import DeviceNodes
+from services.node_agent.jobs.attempt_spans import AttemptSpans
 from services.node_agent.memory.pools import RETURNED, Pools
 from services.node_agent.pulled.pulled import Pulled
 from services.node_agent.runtimes.containers import GONE, Containers
@@ -25,7 +26,7 @@ class Means:
     """Shared devices, memory pools, containers and resident data of one agent.
 
     Without arguments there are none (the simulation). `uploads` fetches what jobs bring along from
-    other nodes too; None: from gateways only.
+    other nodes too; None: from gateways only. `spans` are those of the attempts.
     """
 
     uploads: Uploads | None = None
@@ -42,6 +43,7 @@ class Means:
         self.pools = pools or Pools()
         self.resident: Residence = resident or NoResident()
         self.pulled = pulled
+        self.spans = AttemptSpans()
 
     async def listen(self, bus: Bus, node_id: str) -> None:
         """Answer gateways that ask for pools, pulls of images, and pulled models."""

@@ -322,4 +322,5 @@ def _start(
         port=port,
         registry=bool(login) and secret_key(job.tenant, login) in cluster.secrets,
         pin=job.pin.digest if job.pin is not None else "",
+        trace=job.trace,
     )

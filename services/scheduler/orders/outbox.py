@@ -9,6 +9,7 @@ answer to the node's next heartbeat reveals that (`orders.node_digest`).
 
 import asyncio
 import secrets
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
@@ -29,6 +30,7 @@ from libs.common.model import NodeId
 from libs.common.state.cluster import Cluster
 from libs.common.transport.bus import Bus
 from services.scheduler.orders import orders
+from services.scheduler.orders.decision_spans import OrderSpans
 from services.scheduler.state.fabric_rules import FabricRules
 
 # The key with which this process signs the tokens of probes.
@@ -45,6 +47,7 @@ class Outbox:
         self.fabric_rules = fabric_rules
         self.fabric_key = secrets.token_bytes(FABRIC_KEY_BYTES)
         self.outgoing: asyncio.Queue[tuple[NodeId, list[AnyOrder]]] = asyncio.Queue()
+        self.spans = OrderSpans()
 
     def acknowledged(self, working: Cluster, seq: int, facts: Sequence[AnyFact]) -> None:
         """Queue the orders that follow from facts of the scheduler that the log acknowledged."""
@@ -73,6 +76,7 @@ class Outbox:
         if isinstance(fact, JobPlaced):
             for node_id, order in orders.start_orders(working, job, fact, seq):
                 self.outgoing.put_nowait((node_id, [order]))
+                self.spans.queued(node_id, order, time.time_ns())
         else:
             for node_id, stop in orders.stop_orders(fact, list(job.members), seq):
                 self.outgoing.put_nowait((node_id, [stop]))
@@ -106,3 +110,4 @@ class Outbox:
                     await self.bus.publish(
                         subjects.orders(node_id), _encode(orders.message(epoch(), part))
                     )
+                self.spans.sent(node_id, waiting, time.time_ns())
