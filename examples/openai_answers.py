@@ -172,9 +172,10 @@ class Answer:
 
 
 def embedding(text: str, dimensions: int) -> list[float]:
-    """Return numbers that depend only on the text; they have no meaning."""
-    digest = hashlib.shake_256(text.encode()).digest(dimensions)
-    numbers = [byte / 127.5 - 1 for byte in digest]
+    """Return numbers that depend only on the text: texts that share words are near each other."""
+    digests = [hashlib.shake_256(word).digest(dimensions) for word in text.lower().encode().split()]
+    numbers = [sum(byte / 127.5 - 1 for byte in column) for column in zip(*digests, strict=True)]
+    numbers = numbers or [0.0] * dimensions
     length = sum(number * number for number in numbers) ** 0.5 or 1.0
     return [number / length for number in numbers]
 

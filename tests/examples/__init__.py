@@ -1,0 +1,1 @@
+"""The programs of examples/, checked (in `make test`) and run (`make examples`)."""
