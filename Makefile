@@ -11,7 +11,7 @@ INIT := services/node_agent/runtimes/init
 WATCHDOG := services/node_agent/watchdog/watchdog
 
 .DEFAULT_GOAL := help
-.PHONY: help up down clean test test-drivers test-containers gpu attack drills memory clients check pure fix sim sim-nightly chaos bench bench-compare soak scale generate docs e2e netns fabric rdma guard init watchdog browser
+.PHONY: help up down clean test test-drivers test-containers gpu attack drills memory clients check pure fix sim sim-nightly chaos bench bench-compare soak scale generate docs e2e netns fabric rdma guard init watchdog browser examples site site-test
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -65,6 +65,17 @@ clients: $(STAMP) ## LiteLLM, LangChain and OpenAI's clients for Python and Node
 browser: $(STAMP) ## the dashboard in Chromium: every page, actions in a real cluster; pictures in build/browser (needs chromium)
 	@$(BIN)/python -c 'import playwright' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[browser]'
 	@MUSTER_TEST_BROWSER=1 $(BIN)/python -m pytest -rs tests/browser
+
+examples: $(STAMP) ## every program of examples/ against a real cluster (PYTHON_WITH_TORCH: an interpreter with PyTorch)
+	@MUSTER_TEST_DRILLS=1 $(BIN)/python -m pytest -rs tests/examples
+
+site: $(STAMP) ## the book: all pages as a site in build/site, which asks no other host
+	@$(BIN)/python -c 'import material' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[site]'
+	@PYTHONPATH=. $(BIN)/python -m mkdocs build --quiet --strict && echo "build/site/index.html"
+
+site-test: $(STAMP) ## the site, and every command of the tutorial and the deployment guide against real clusters
+	@$(BIN)/python -c 'import material' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[site]'
+	@MUSTER_TEST_DRILLS=1 $(BIN)/python -m pytest -rs tests/site
 
 check: $(STAMP) ## format, lint, types, security, and the tests with coverage (without the simulation)
 	@$(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy && $(BIN)/bandit -q -c pyproject.toml -r libs services
