@@ -69,3 +69,10 @@ def test_s3_needs_a_bucket_credentials_and_an_address() -> None:
         s3_place("s3://bucket", {})
     with pytest.raises(Refused, match="AWS_ENDPOINT_URL"):
         s3_place("s3://bucket", {**KEYS, "AWS_ENDPOINT_URL": "host:9000"})
+
+
+def test_a_place_inside_the_state_directory_is_refused(tmp_path: Path) -> None:
+    _check_outside("s3://bucket/x", tmp_path)
+    _check_outside(str(tmp_path / "b"), tmp_path / "state")
+    with pytest.raises(Refused, match="is inside the state directory"):
+        _check_outside(str(tmp_path / "state" / "b"), tmp_path / "state")
