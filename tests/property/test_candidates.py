@@ -21,12 +21,14 @@ from services.scheduler.decide.placing import place
 from services.scheduler.placement.choose import Choice, serving
 from services.scheduler.placement.resource_request import ResourceRequest
 from services.scheduler.policies import POLICIES
-from services.scheduler.queueing import queue
+from services.scheduler.queueing import lane as lane_module
 from services.scheduler.queueing import queue_order as queue_order
 from services.scheduler.queueing.backfill import BackfillPass
-from services.scheduler.queueing.limits import is_blocked, is_group_blocked
-from services.scheduler.queueing.queue import Lane, Waiting
+from services.scheduler.queueing.lane import Lane
+from services.scheduler.queueing.limits import is_blocked, room_of
+from services.scheduler.queueing.parking import Room
 from services.scheduler.queueing.queue_order import candidates, heads
+from services.scheduler.queueing.shape import Owner, Waiting
 from services.scheduler.state.state import State
 from tests.given import SECOND_NS, ended, given, member, placed, registered, tell, waiting
 
@@ -199,11 +201,16 @@ def check_built(lane: Lane, waits: int) -> None:
         (each.shape, id(each)) for group in groups for each in group.firsts
     )
     assert all(lane.groups[each.shape] is group for group in groups for each in group.firsts)
-    assert {id(group.firsts[0]) for group in groups} <= {id(each) for each in lane.front}
-    keys = {shape.limit_key for shape, group in lane.groups.items() if group is not lane.never}
+    fronts = {id(each) for each in lane.front}, {id(each) for each in lane.parked_front}
+    assert all(id(group.firsts[0]) in fronts[group.is_parked] for group in groups)
+    keys = {
+        (shape.owner, shape.need(lane.card_bytes))
+        for shape, group in lane.groups.items()
+        if group is not lane.never
+    }
     assert (
         len(keys) == len(groups - {lane.never})
-        and len(lane.by_limit_key) <= queue.SPARE + len(lane.by_shape) + 1
+        and len(lane.by_need) <= lane_module.SPARE + len(lane.by_shape) + 1
     )
     assert (lane.alive, lane.entry_count, set(lane.groups)) == (
         waits,
@@ -219,7 +226,7 @@ def test_blocked_groups_leave_the_same_candidates_as_single_checks(
 ) -> None:
     world = World(policy)
     for what, *more in steps:
-        with patch.object(queue, "SPARE", spare):
+        with patch.object(lane_module, "SPARE", spare):
             world.do[str(what)](*more)
             assert set(world.state.queue.lanes) == {
                 each.lane for each in world.state.queue.waiting.values()
@@ -248,15 +255,15 @@ def test_a_tenant_that_may_have_no_more_is_asked_once_however_many_shapes_wait(
     state = given(registered("n", cpus_milli=64_000), limit, *over, *never, waiting("last"))
     asked: list[str] = []
 
-    def counted(state: State, head: Waiting) -> bool:
-        asked.append(head.job_id)
-        return is_group_blocked(state, head)
+    def counted(state: State, owner: Owner) -> Room:
+        asked.append(owner.tenant)
+        return room_of(state, owner)
 
-    monkeypatch.setattr(queue_order, "is_group_blocked", counted)
+    monkeypatch.setattr(queue_order, "room_of", counted)
     assert [head.job_id for head in candidates(state)] == ["last"]
-    assert asked == ["over0", "never0", "last"]
+    assert asked == ["a", "default"]
     assert [head.job_id for head in candidates(state)] == ["last"]
-    assert asked[3:] == ["over0", "last"]
+    assert asked[2:] == ["a", "default"]
     for fact in (
         f.TenantSet(tenant=TenantId("a")),
         registered("n", 12, incarnation=2, cpus_milli=64_000),
@@ -268,7 +275,7 @@ def test_a_tenant_that_may_have_no_more_is_asked_once_however_many_shapes_wait(
 def test_jobs_that_come_and_go_behind_a_tenant_at_its_limit_are_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(queue, "SPARE", 10)
+    monkeypatch.setattr(lane_module, "SPARE", 10)
     state = given(
         registered("n"),
         f.TenantSet(tenant=TenantId("a"), max_gpu_share=100),
@@ -280,7 +287,7 @@ def test_jobs_that_come_and_go_behind_a_tenant_at_its_limit_are_forgotten(
         state.queue.remove(JobId(f"j{number}"))
         assert list(candidates(state)) == []
     (lane,) = state.queue.lanes.values()
-    assert lane.entry_count == sum(map(len, lane.by_shape.values())) <= 13
+    assert lane.entry_count == sum(map(len, lane.by_shape.values())) <= 14
     assert [head.job_id for head in heads(state)] == ["first"]
 
 

@@ -11,8 +11,11 @@ from hypothesis import strategies as st
 
 from libs.common.model import JobId, TenantId
 from libs.common.state.cluster import Job
-from services.scheduler.queueing import queue
-from services.scheduler.queueing.queue import Checks, LaneId, Queue, Waiting, shape_of
+from services.scheduler.queueing import lane as lane_module
+from services.scheduler.queueing.lane import Checks
+from services.scheduler.queueing.parking import NO_ROOM, Room
+from services.scheduler.queueing.queue import Queue
+from services.scheduler.queueing.shape import LaneId, Owner, Waiting, shape_of
 from tests.given import spec
 
 STEPS = st.lists(
@@ -61,7 +64,7 @@ def job(name: str, **fields: int) -> Job:
 def test_entry_added_and_removed_in_front_leaves_nothing_in_the_queue(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(queue, "SPARE", 10)
+    monkeypatch.setattr(lane_module, "SPARE", 10)
     line = Queue()
     line.add(job("stays"), (5,), LANE)
     for number in range(200):
@@ -72,24 +75,22 @@ def test_entry_added_and_removed_in_front_leaves_nothing_in_the_queue(
     lane = line.lanes[LANE]
     assert len(lane.front) <= 13
 
-    def is_group_blocked(entry: Waiting) -> bool:
-        asked.append(entry.job_id)
-        return True
+    def room_of(owner: Owner) -> Room:
+        asked.append(owner.tenant)
+        return NO_ROOM
 
-    assert not list(lane.candidates(Checks(is_group_blocked, lambda entry: True))) and asked == [
-        "stays"
-    ]
+    assert not list(lane.candidates(Checks(room_of, lambda entry: True))) and asked == ["t"]
 
 
 def test_scans_that_end_early_leave_no_more_than_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue, "SPARE", 10)
+    monkeypatch.setattr(lane_module, "SPARE", 10)
     line = Queue()
     line.add(job("last", cpus_milli=2), (9,), LANE)
     line.add(job("first", cpus_milli=1), (1,), LANE)
     lane = line.lanes[LANE]
     for _ in range(200):
         assert [head.job_id for head in islice(lane.heads(), 2)] == ["first", "last"]
-        assert len(lane.front) <= queue.SPARE + 2 * len(lane.by_shape)
+        assert len(lane.front) <= lane_module.SPARE + 2 * len(lane.by_shape)
     assert [head.job_id for head in lane.heads()] == ["first", "last"]
 
 

@@ -23,8 +23,8 @@ from services.scheduler.preemption.choose import Room, preempted, room_again
 from services.scheduler.preemption.offers import share_of
 from services.scheduler.queueing.backfill import SCAN_MAX, BackfillPass
 from services.scheduler.queueing.limits import over_limit, passes_limit
-from services.scheduler.queueing.queue import Shape, shape_of
 from services.scheduler.queueing.queue_order import heads, in_order
+from services.scheduler.queueing.shape import Shape, shape_of
 from services.scheduler.reservations.reservations import closed_to, is_early
 from services.scheduler.state.state import State
 

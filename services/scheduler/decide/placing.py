@@ -5,6 +5,7 @@ Pure.
 
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from libs.common import reasons
@@ -14,6 +15,7 @@ from libs.common.facts import (
     JobQueued,
 )
 from libs.common.life import job_life
+from libs.common.model import TenantId
 from libs.common.quantities import counted
 from libs.common.state.cluster import Job
 from services.scheduler.decide.arrays import next_element
@@ -31,9 +33,10 @@ from services.scheduler.placement.resource_request import request_of
 from services.scheduler.placement.sharing_domains import sharing_domain_of
 from services.scheduler.preemption.choose import Room, preempted, room_for
 from services.scheduler.queueing.backfill import SCAN_MAX, BackfillPass, leaves_tenant_room
-from services.scheduler.queueing.limits import over_limit, passes_limit
-from services.scheduler.queueing.queue import Shape
+from services.scheduler.queueing.limits import is_possible, over_limit, passes_limit
+from services.scheduler.queueing.queue import RECHECK_IDLE_MAX
 from services.scheduler.queueing.queue_order import candidates, in_order
+from services.scheduler.queueing.shape import Shape
 from services.scheduler.reservations.reservations import closed_to, is_closed_to, is_early, pass_of
 from services.scheduler.reservations.reserved import is_among_strangers, is_broken, is_free
 from services.scheduler.state.buckets import (
@@ -43,6 +46,8 @@ from services.scheduler.state.buckets import (
 from services.scheduler.state.state import State
 
 NONE: Final[tuple[AnyFact, ...]] = ()
+# The least part of a pass that one tenant may use is one of so many.
+PARTS: Final = 4
 
 
 def withdraw(state: State) -> Sequence[AnyFact]:
@@ -80,14 +85,36 @@ def enqueue(state: State) -> Sequence[AnyFact]:
     return (queued,)
 
 
+class Examined:
+    """The kinds of jobs that a pass has examined in vain, by tenant.
+
+    A tenant with many kinds that do not fit must not use up the pass of the others: from its part
+    on it is in `full`, and no more of its jobs are examined. A tenant that is alone may use all.
+    """
+
+    def __init__(self, tenants: int) -> None:
+        self.part = max(SCAN_MAX // PARTS, SCAN_MAX // max(1, tenants))
+        self.full: set[TenantId] = set()
+        self.total = 0
+        self._of: dict[TenantId, int] = {}
+
+    def note(self, tenant: TenantId) -> int:
+        """Count a kind of job; return how many were examined in all."""
+        self.total += 1
+        count = self._of[tenant] = self._of.get(tenant, 0) + 1
+        if count >= self.part:
+            self.full.add(tenant)
+        return self.total
+
+
 def place(state: State) -> Sequence[AnyFact]:
     """Place the first job in order that fits, without delaying the jobs before it."""
     versions = state.versions
     if state.nothing_fits == versions or not state.queue.waiting:
         return NONE
     passes: dict[str, BackfillPass] = defaultdict(BackfillPass)
-    waiting = 0
-    for _, job_id, shape, _ in candidates(state):
+    examined = Examined(len(state.queue.tenants))
+    for _, job_id, shape, _ in candidates(state, examined.full):
         job = state.cluster.jobs[job_id]
         backfill_pass = passes[pass_of(state, job)]
         serve = job.spec.serve
@@ -98,10 +125,11 @@ def place(state: State) -> Sequence[AnyFact]:
         )
         if choice is NO_PLACEMENT:
             backfill_pass.wait(state, job)
-            waiting += 1
-            if waiting == SCAN_MAX or backfill_pass.holds_all(state):
+            if examined.note(shape.tenant) >= SCAN_MAX or backfill_pass.holds_all(state):
                 break
-        elif not passes_limit(state, shape, choice):
+        elif passes_limit(state, shape, choice):
+            examined.note(shape.tenant)
+        else:
             return placed_or_measured(
                 state,
                 job,
@@ -208,4 +236,6 @@ def _room(state: State, backfill_pass: BackfillPass, job: Job, shape: Shape) -> 
 def catch_up(state: State) -> Sequence[AnyFact]:
     """Use idle time to bring rankings up to date for the next decision. Decides nothing."""
     state.capacity.catch_up()
+    if state.queue.unchecked:
+        state.queue.recheck(partial(is_possible, state), RECHECK_IDLE_MAX)
     return NONE

@@ -19,7 +19,7 @@ from services.scheduler.placement.choose import NO_PLACEMENT, choose
 from services.scheduler.placement.resource_request import ResourceRequest, request_of
 from services.scheduler.placement.sharing_domains import sharing_domain_of
 from services.scheduler.queueing.limits import over_limit
-from services.scheduler.queueing.queue import shape_of
+from services.scheduler.queueing.shape import shape_of
 from services.scheduler.state.state import State
 
 # Number of changes of one kind that are tried, those with the lowest cost first.

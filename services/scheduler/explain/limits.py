@@ -14,13 +14,12 @@ from libs.common.state.tenant import Tenant
 from services.scheduler.explain.change import Change
 from services.scheduler.placement.resource_request import request_of
 from services.scheduler.queueing.limits import (
-    hours_asked,
     hours_left,
     over_budget,
     over_pools,
     pools_taken,
 )
-from services.scheduler.queueing.queue import shape_of
+from services.scheduler.queueing.shape import hours_asked, shape_of
 from services.scheduler.state.state import State
 
 MIB: Final = 1 << 20

@@ -23,7 +23,6 @@ from services.scheduler.placement.choose import NO_PLACEMENT, choose_for, possib
 from services.scheduler.placement.resource_request import ResourceRequest, request_of
 from services.scheduler.placement.sharing_domains import sharing_domain_of
 from services.scheduler.queueing.limits import (
-    hours_asked,
     hours_left,
     over_budget,
     over_limit,
@@ -31,7 +30,7 @@ from services.scheduler.queueing.limits import (
     passes_limit,
     pools_taken,
 )
-from services.scheduler.queueing.queue import Shape
+from services.scheduler.queueing.shape import Shape, hours_asked
 from services.scheduler.reservations.reservations import closed_to, is_early, window_words
 from services.scheduler.state.state import State
 
@@ -172,7 +171,8 @@ def _limited(state: State, job: Job, shape: Shape, nodes: list[Blocker]) -> Reas
         return _at_pool_limit(state, tenant, shape, nodes)
     if over_limit(state, shape):
         least = "" if shape.request.share else "at least "
-        return _at_limit(state, tenant, f"{least}{_gpus(shape.request.least_share)}", nodes)
+        share = shape.request.least_share_on(state.capacity.card_bytes)
+        return _at_limit(state, tenant, f"{least}{_gpus(share)}", nodes)
     return None
 
 

@@ -17,8 +17,8 @@ from libs.common.state.cluster import Job
 from services.scheduler.explain.asker import sees
 from services.scheduler.explain.estimate import MS, end_of
 from services.scheduler.explain.trial import decided, ending, prepare, tell
-from services.scheduler.queueing.queue import LaneId
 from services.scheduler.queueing.queue_order import Rank, rank
+from services.scheduler.queueing.shape import LaneId
 from services.scheduler.state.state import State
 
 # Ends of jobs in one course of the future.

@@ -20,7 +20,7 @@ from services.scheduler.placement.changes import UNSEEN, Changes
 from services.scheduler.placement.fill import Fills, WorkloadMix
 from services.scheduler.placement.gang import Neighbours
 from services.scheduler.placement.hardware import Hardware, key_of
-from services.scheduler.placement.place import UNKNOWN, Part, Place
+from services.scheduler.placement.place import UNKNOWN, Build, Part, Place
 from services.scheduler.placement.ranking import Ranking
 from services.scheduler.placement.resource_request import ResourceRequest
 from services.scheduler.placement.sharing_domains import sharing_domain_on
@@ -66,6 +66,9 @@ class Capacity:
         # Nodes that were added, removed or rebuilt, and the results of `choose.serving`.
         self.builds: Final = Changes(self.nodes)
         self.serving: Final[dict[ResourceRequest, Serving]] = {}
+        # The nodes of each build, as bits, and the memory of the largest card that was ever built.
+        self.by_build: Final[dict[Build, int]] = {}
+        self.card_bytes = 0
         # The existing nodes of each reservation, as bits (`reservations.py`); cleared when a node
         # is added.
         self.sets: Final[dict[Reservation, int]] = {}
@@ -283,6 +286,7 @@ class Capacity:
         self.builds.note([place.index])
         self._mix_is_old = True
         gone = ~(1 << place.index)
+        self._note_build(place, bit)
         for sets, name in ((self.near.rack, place.rack), (self.near.spine, place.spine)):
             if name:
                 sets[name] = sets.get(name, 0) & gone | bit
@@ -290,6 +294,16 @@ class Capacity:
         for vendor, model in place.hardware.models:
             name = f"{vendor} {model}"
             self.near.model[name] = self.near.model.get(name, 0) & gone | bit
+
+    def _note_build(self, place: Place, bit: int) -> None:
+        """Note the build of a node that was added (`bit`) or removed (0)."""
+        left = self.by_build.get(place.build, 0) & ~(1 << place.index) | bit
+        if left:
+            self.by_build[place.build] = left
+        else:
+            self.by_build.pop(place.build, None)
+        for gpu in place.gpus if bit else ():
+            self.card_bytes = max(self.card_bytes, gpu.memory_bytes)
 
 
 def _placeable(cluster: Cluster, node: Node) -> list[GpuView]:

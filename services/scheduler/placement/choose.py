@@ -81,6 +81,10 @@ def serving(capacity: Capacity, request: ResourceRequest) -> int:
 def _examine_builds(capacity: Capacity, request: ResourceRequest, known: Serving) -> None:
     """Examine the nodes that were added, removed or rebuilt since the last use."""
     changed, known.seen = capacity.builds.since(known.seen), capacity.builds.position
+    if len(changed) > len(capacity.by_build) and request.asks_resources_only:
+        known.alone = _alone(capacity, request)
+        known.together = known.alone if gang.together(known.alone, request, capacity.near) else 0
+        return
     concerned = 0
     for index in changed:
         place, bit = capacity.places[index], 1 << index
@@ -91,3 +95,14 @@ def _examine_builds(capacity: Capacity, request: ResourceRequest, known: Serving
         concerned |= before | known.alone & bit
     if concerned:
         known.together = known.alone if gang.together(known.alone, request, capacity.near) else 0
+
+
+def _alone(capacity: Capacity, request: ResourceRequest) -> int:
+    """Return the nodes, as bits, that could serve one member: one node of each build is asked."""
+    found = 0
+    for nodes in capacity.by_build.values():
+        place = capacity.places[(nodes & -nodes).bit_length() - 1]
+        assert place is not None, "a build has usable nodes only"
+        if place.could_serve(request):
+            found |= nodes
+    return found

@@ -50,6 +50,14 @@ class DeviceFit(NamedTuple):
         return max(self.lefts, default=0)
 
 
+class Build(NamedTuple):
+    """What decides whether an idle node could serve a request that asks only for resources."""
+
+    hardware: Hardware
+    cpus_milli: int
+    memory_bytes: int
+
+
 class Place:
     """The node state. `whole` are the wholly free devices, as bits; `parts` the partly
     held ones.
@@ -73,6 +81,7 @@ class Place:
         self.views: Final = views
         self.gpus: Final = tuple(view.gpu for view in views)
         self.hardware: Final = hardware
+        self.build: Final = Build(hardware, node.cpus_milli, node.memory_bytes)
         self.whole = 0
         self.parts: dict[int, Part] = {}
         # The free shares of all open devices, least first; and the largest of them.

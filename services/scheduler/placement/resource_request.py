@@ -73,16 +73,25 @@ class ResourceRequest(msgspec.Struct, frozen=True, order=True, cache_hash=True):
         return self.share == WHOLE_GPU
 
     @property
+    def asks_resources_only(self) -> bool:
+        """True if nodes of equal build that run no job are equal for the request."""
+        return not (self.labels or self.node_list or self.uuids or self.means or self.excluded)
+
+    @property
     def total_share(self) -> int:
         """Hundredths of a GPU over all nodes; 0 if that depends on the GPU model."""
         return self.nodes * self.gpus * self.share
 
-    @property
-    def least_share(self) -> int:
-        """The same; if it depends on the GPU model, the least possible: something of
-        each device.
+    def least_share_on(self, card_bytes: int) -> int:
+        """Return the same; if it depends on the GPU model, the least possible.
+
+        `card_bytes` is the memory of the largest card that there is, or was.
         """
-        return self.nodes * self.gpus * (self.share or 1)
+        part = self.share
+        if not part:
+            by_memory = -(-WHOLE_GPU * self.gpu_memory // card_bytes) if card_bytes else 0
+            part = min(WHOLE_GPU, max(1, by_memory))
+        return self.nodes * self.gpus * part
 
     @property
     def ranked(self) -> "ResourceRequest":

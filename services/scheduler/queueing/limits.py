@@ -4,12 +4,14 @@ budget of its tenant.
 Pure.
 """
 
-from libs.common.model import WHOLE_GPU
+from functools import partial
+
 from libs.common.state.budget import left_share_ms
 from libs.common.state.cluster import Job
 from libs.common.state.tenant import Tenant
 from services.scheduler.placement.choose import Choice, possible
-from services.scheduler.queueing.queue import Shape, Waiting
+from services.scheduler.queueing.parking import NO_ROOM, UNBOUNDED, Room
+from services.scheduler.queueing.shape import Owner, Shape, Waiting, hours_asked
 from services.scheduler.reservations.reservations import is_early
 from services.scheduler.state.state import State
 
@@ -25,16 +27,36 @@ def is_blocked(state: State, shape: Shape, job: Job) -> bool:
     )
 
 
-def is_group_blocked(state: State, head: Waiting) -> bool:
-    """Return whether all jobs with this limit key are blocked: at their tenant's limit, or before
-    their reservation.
+def room_of(state: State, owner: Owner) -> Room:
+    """Return what the limits of this tenant leave; none before the reservation of its jobs.
+
+    `at_limit`, `over_budget` and `is_early` are the same rules for one job.
     """
-    return at_limit(state, head.shape) or is_early(state, state.cluster.jobs[head.job_id])
+    tenant = state.cluster.tenants.get(owner.tenant)
+    if (tenant is not None and tenant.exhausted) or is_owner_early(state, owner):
+        return NO_ROOM
+    if tenant is None:
+        return Room()
+    taken = tenant.held_share + state.reserved_share[owner.tenant]
+    return Room(
+        tenant.max_gpu_share - taken if tenant.max_gpu_share > 0 else UNBOUNDED,
+        tenant.max_pool_bytes - pools_taken(state, tenant) if tenant.max_pool_bytes else UNBOUNDED,
+        partial(hours_left, state, tenant) if tenant.gpu_hours > 0 else None,
+    )
 
 
 def is_possible(state: State, head: Waiting) -> bool:
     """Return whether this cluster, with no job running, could hold the job."""
     return possible(state.capacity, head.shape.request)
+
+
+def is_owner_early(state: State, owner: Owner) -> bool:
+    """Return whether the reservation that the jobs of this owner name has not begun yet."""
+    name, user = owner.reserved
+    known = state.cluster.reservations.get(name) if name else None
+    if known is None or not (owner.tenant in known.tenants or user in known.users):
+        return False
+    return state.wall_ns < known.start_ns and state.wall_ns < known.end_ns
 
 
 def over_limit(state: State, shape: Shape, own: int = 0, own_nodes: int = 0) -> bool:
@@ -57,7 +79,7 @@ def at_limit(state: State, shape: Shape, own: int = 0, own_nodes: int = 0) -> bo
     if tenant.max_gpu_share <= 0:
         return False
     taken = tenant.held_share + state.reserved_share[shape.tenant] - own
-    return tenant.max_gpu_share < taken + shape.request.least_share
+    return tenant.max_gpu_share < taken + shape.request.least_share_on(state.capacity.card_bytes)
 
 
 def over_pools(state: State, shape: Shape, own_nodes: int = 0) -> bool:
@@ -88,15 +110,6 @@ def hours_left(state: State, tenant: Tenant) -> int:
     """Return the tenant's remaining budget in hundredths of a GPU times milliseconds."""
     return left_share_ms(
         state.cluster, tenant, [state.cluster.jobs[job_id] for job_id in state.held]
-    )
-
-
-def hours_asked(shape: Shape) -> int:
-    """Return the most that an allocation can hold, in hundredths of a GPU times milliseconds."""
-    return (
-        (shape.request.total_share or shape.request.nodes * shape.request.gpus * WHOLE_GPU)
-        * shape.held_s
-        * 1_000
     )
 
 

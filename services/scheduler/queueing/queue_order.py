@@ -5,13 +5,14 @@ queue whose policy compares tenants, the tenant with the lowest rank goes first.
 smallest key goes first. The cost of a decision grows with the number of lanes, not of jobs.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import partial
 
 from libs.common.model import TenantId
 from libs.common.state.cluster import Job, Tenant
-from services.scheduler.queueing.limits import is_group_blocked, is_possible, over_budget
-from services.scheduler.queueing.queue import Checks, Lane, LaneId, Waiting
+from services.scheduler.queueing.lane import Checks, Lane
+from services.scheduler.queueing.limits import is_possible, room_of
+from services.scheduler.queueing.shape import LaneId, Waiting
 from services.scheduler.state.state import State
 
 Rank = tuple[int, int, str, str]
@@ -23,15 +24,15 @@ def heads(state: State) -> Iterator[Waiting]:
         yield from lane.heads()
 
 
-def candidates(state: State) -> Iterator[Waiting]:
+def candidates(state: State, full: Collection[TenantId] = ()) -> Iterator[Waiting]:
     """Yield the heads that may be tried now: without those that a limit or a reservation blocks,
     and without those that this cluster could never hold (`limits.is_blocked`).
+
+    The caller may add tenants to `full` meanwhile; no more of their heads follow.
     """
-    checks = Checks(partial(is_group_blocked, state), partial(is_possible, state))
+    checks = Checks(partial(room_of, state), partial(is_possible, state), full)
     for lane in _lanes(state):
-        for head in lane.candidates(checks):
-            if not (head.shape.held_s and over_budget(state, head.shape)):
-                yield head
+        yield from lane.candidates(checks)
 
 
 def before(state: State, job: Job) -> Iterator[Waiting]:
@@ -50,7 +51,9 @@ def _lanes(state: State) -> list[Lane]:
     """Return the lanes in order."""
     built = state.capacity.builds.position
     if state.queue.built != built:
-        state.queue.reopen(built, partial(is_possible, state))
+        state.queue.reopen(built, state.capacity.card_bytes)
+    if state.queue.unchecked:
+        state.queue.recheck(partial(is_possible, state))
     lanes = list(state.queue.lanes.values())
     if len(lanes) > 1:
         lanes.sort(key=lambda lane: rank(state, lane.lane_id))

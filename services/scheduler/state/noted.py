@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from services.scheduler.queueing.queue import Shape
+from services.scheduler.queueing.shape import Shape
 
 
 class Noted(NamedTuple):

@@ -7,7 +7,7 @@ from collections import Counter
 
 from libs.common.model import JobId, TenantId, attempt_key
 from libs.common.state.cluster import Cluster, Job
-from services.scheduler.queueing.queue import shape_of
+from services.scheduler.queueing.shape import shape_of
 from services.scheduler.state.noted import Kept
 
 

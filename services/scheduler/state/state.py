@@ -43,7 +43,8 @@ from services.scheduler.placement.strategies import DEFAULT
 from services.scheduler.policies import OrderKey, Policy
 from services.scheduler.preemption.offers import Offers, share_of
 from services.scheduler.preemption.preemptible import Need, Preemptible
-from services.scheduler.queueing.queue import LaneId, Queue
+from services.scheduler.queueing.queue import Queue
+from services.scheduler.queueing.shape import LaneId
 from services.scheduler.state.buckets import (
     WAIT,
     Buckets,

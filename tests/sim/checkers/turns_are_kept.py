@@ -12,7 +12,7 @@ from libs.common.facts import AnyFact, Commit, JobPlaced, JobPreempted, QueueSet
 from libs.common.life import job_life
 from libs.common.state.cluster import Cluster, Job
 from libs.common.state.ordering import DEFAULT_QUEUE, JobQueue
-from services.scheduler.queueing.queue import shape_of
+from services.scheduler.queueing.shape import shape_of
 from tests.sim.checkers.checker import Checker
 from tests.sim.checkers.only_preemptible_jobs_are_preempted import RATE_MAX
 
