@@ -11,7 +11,7 @@ INIT := services/node_agent/runtimes/init
 WATCHDOG := services/node_agent/watchdog/watchdog
 
 .DEFAULT_GOAL := help
-.PHONY: help up down clean test test-drivers test-containers gpu attack drills memory clients check pure fix sim sim-nightly chaos bench bench-compare soak scale generate docs e2e netns fabric rdma guard init watchdog browser examples site site-test
+.PHONY: help up down clean test test-drivers test-containers gpu attack drills memory clients check pure fix sim sim-nightly chaos bench bench-compare soak scale generate docs e2e netns fabric rdma guard init watchdog browser examples site site-test isolation
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -118,6 +118,9 @@ bench: $(STAMP) ## measure: NAME=throughput (QUICK=1 for under 50 s)
 
 bench-compare: $(STAMP) ## measure NAME=x in the revision BASE and here, in turns, and print medians and ratios (ROUNDS=3 REV= QUICK=1)
 	@QUICK=$(QUICK) $(BIN)/python -m bench.compare $(or $(BASE),$(error give the revision to compare with: BASE=HEAD~1)) $(or $(NAME),$(error give a benchmark: NAME=placement_whole)) $(if $(REV),--rev $(REV)) $(if $(ROUNDS),--rounds $(ROUNDS))
+
+isolation: $(STAMP) ## waits of calm tenants beside each kind of storm of a hostile one, and without it (TENANTS=10 TASKS=100 STORM=lists ROUNDS=3 QUICK=1)
+	@QUICK=$(QUICK) $(if $(TENANTS),TENANTS=$(TENANTS)) $(if $(TASKS),TASKS=$(TASKS)) $(if $(STORM),STORM=$(STORM)) $(if $(ROUNDS),ROUNDS=$(ROUNDS)) $(BIN)/python -m bench.isolation
 
 soak: $(STAMP) ## a cluster under churn; slope of memory, descriptors and tasks of each process (MINUTES=30 SEED=1 DIR=folder)
 	@$(BIN)/python -m bench.soak $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(if $(DIR),--folder $(DIR))

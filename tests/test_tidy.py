@@ -72,6 +72,9 @@ WIDE_CATCHES: Final = {
         "the one place: logs the cause and exits with its code"
     ),
     "libs/common/process/service.py in _until_stopped": "the same, once the event loop runs",
+    "services/api_gateway/access/time_shares.py in _passed_on": (
+        "an error thrown into a coroutine goes on into the one that it wraps, whatever it is"
+    ),
     "services/scheduler/plugins/plugged.py in _ask": (
         "a plug-in raises anything, and never stops a scheduler"
     ),

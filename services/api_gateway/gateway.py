@@ -37,6 +37,7 @@ from services.api_gateway.access.auth import Keys
 from services.api_gateway.access.claims import Claims
 from services.api_gateway.access.fair_turns import FairTurns
 from services.api_gateway.access.records import Recorder
+from services.api_gateway.access.time_shares import TimeShares
 from services.api_gateway.agents.admission import Admission
 from services.api_gateway.agents.agent_answers import AgentAnswers
 from services.api_gateway.agents.revoking import NodeWrites
@@ -69,7 +70,7 @@ from services.api_gateway.vitals import Pulse
 from services.api_gateway.ws.sockets import Sockets
 
 # Facts folded before the loop serves other requests again.
-FOLD_SLICE_FACTS: Final = 500
+FOLD_SLICE_FACTS: Final = 50
 SURVEY_EVERY_S: Final = 2.0
 # Approximate bytes of subject and headers that the log's server stores with each commit.
 ENTRY_BYTES: Final = 250
@@ -122,12 +123,11 @@ class Gateway:
         self.telemetry = Telemetry()
         self.claims = Claims()
         self.entries = Entries(log, bus)
-        self.fair_turns = FairTurns()
+        self.fair_turns, self.time_shares = FairTurns(), TimeShares()
         self.waiting = Waiting(self.fair_turns)
         self.rows = Rows(self)
         self.sockets = Sockets(self.telemetry.sockets, settings.gateway_unread_ms)
-        self.fact_rows = FactRows()
-        self.log_end = LogEnd(log)
+        self.fact_rows, self.log_end = FactRows(), LogEnd(log)
         self.pulse = Pulse(bus, clock)
         self.snapshots = Snapshots(store, 0)
         self.clocks = ClockWatch(clock)
@@ -220,6 +220,7 @@ class Gateway:
                 usage=self.usage.run(),
                 sockets=self.sockets.run(),
                 fair_turns=self.fair_turns.run(),
+                time_shares=self.time_shares.run(),
             )
         finally:
             await self.upstream.close()
@@ -350,14 +351,14 @@ class Gateway:
             raise Problem(429, text, retry_after_s=wait_s)
         self.allowance.begin(tenant, size)
         try:
-            return await self._stored(facts)
+            return await self._stored(facts, tenant)
         finally:
             self.allowance.end(tenant, size)
 
-    async def _stored(self, facts: Sequence[AnyFact]) -> int:
+    async def _stored(self, facts: Sequence[AnyFact], tenant: str) -> int:
         wait_s, kind = self.settings.record_ms / 1_000, f.kind_of(facts[0])
         try:
-            stored = self.writer.put(facts)
+            stored = self.writer.put(facts, tenant)
             async with asyncio.timeout(wait_s):
                 seq = await appended(kind, stored)
                 await self._folded(seq)

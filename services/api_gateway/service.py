@@ -32,6 +32,7 @@ from libs.common.transport.objects_nats import NatsObjects, filled_part
 from libs.common.transport.once_nats import KvOnce
 from libs.common.transport.survey_nats import survey
 from libs.common.transport.uploads_nats import NatsUploads
+from services.api_gateway.collecting import Collecting
 from services.api_gateway.control_plane.plane import ControlPlane
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.app import create_app
@@ -70,7 +71,11 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
         survey=partial(survey, client),
         read_seq=lambda: gateway.cluster.seq,
     )
-    await serve(gateway, settings.gateway_host, settings.gateway_port, stop)
+    collecting = asyncio.create_task(Collecting().run(lambda: gateway.caught_up), name="collecting")
+    try:
+        await serve(gateway, settings.gateway_host, settings.gateway_port, stop)
+    finally:
+        await end_all([collecting])
 
 
 async def serve(gateway: Gateway, host: str, port: int, stop: asyncio.Event) -> None:

@@ -8,15 +8,15 @@ gateways and the agents use it.
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from libs.common import facts as f
 from libs.common import reading
 from libs.common.errors import Fenced, Refused, Unavailable
 from libs.common.facts import AnyFact, Commit
 from libs.common.process.clock import Clock, warn_if_behind
+from libs.common.transport.fair_groups import FairGroups, Group
 from libs.common.transport.log import AppendRefused, AppendUnknown, Entry, Log
 
 # An election takes 4 to 9 s. After this time the process exits, and its service manager restarts
@@ -34,14 +34,6 @@ NOT_ATTACHED: Final = 1 << 63
 
 
 logger = logging.getLogger(__name__)
-
-
-class Group(NamedTuple):
-    """Facts that stay in one commit, and the sequence applied when they were decided."""
-
-    facts: Sequence[AnyFact]
-    future: asyncio.Future[int]
-    seen: int
 
 
 def was_stored(future: asyncio.Future[int]) -> bool:
@@ -81,7 +73,7 @@ class Writer:
         self.last_boot_ns = 0
         self.in_flight: bytes = b""
         self.acked_boot_ns = 0
-        self._waiting: deque[Group] = deque()
+        self._waiting = FairGroups()
         self._wake = asyncio.Event()
 
     async def attach(self) -> int:
@@ -125,9 +117,10 @@ class Writer:
             self.clock.wall_ns(), self.last_at_ns + (self.clock.boot_ns() - self.last_boot_ns) // 2
         )
 
-    def put(self, facts: Sequence[AnyFact]) -> asyncio.Future[int]:
+    def put(self, facts: Sequence[AnyFact], share: str = "") -> asyncio.Future[int]:
         """Queue a group of facts for one commit. The future returns the commit's sequence.
 
+        Groups of one share, which is a tenant or empty, are committed in order; shares take turns.
         Raises Refused if too many groups wait.
         """
         if len(self._waiting) >= WAITING_GROUPS_MAX:
@@ -135,7 +128,7 @@ class Writer:
                 f"{WAITING_GROUPS_MAX} commits wait for the log: try again in a few seconds"
             )
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._waiting.append(Group(facts, future, self.seen()))
+        self._waiting.add(Group(facts, future, self.seen()), share)
         self._wake.set()
         return future
 
@@ -144,12 +137,10 @@ class Writer:
 
         Return whether it was removed: then it is certain that the log does not have its facts.
         """
-        for index, group in enumerate(self._waiting):
-            if group.future is future:
-                del self._waiting[index]
-                future.cancel()
-                return True
-        return False
+        if not self._waiting.remove(future):
+            return False
+        future.cancel()
+        return True
 
     @property
     def idle(self) -> bool:
@@ -228,7 +219,7 @@ class Writer:
                 if len(groups) == 1:
                     return self._packed(groups[0])
             half = len(groups) // 2
-            self._waiting.extendleft(reversed(groups[half:]))
+            self._waiting.put_back(groups[half:])
             groups = groups[:half]
 
     def _packed(self, group: Group) -> tuple[list[Group], bytes]:
@@ -242,11 +233,11 @@ class Writer:
 
     def _take(self) -> list[Group]:
         """Take as many whole groups as one commit may hold."""
-        groups = [self._waiting.popleft()]
+        groups = [self._waiting.take()]
         count = len(groups[0].facts)
-        while self._waiting and count + len(self._waiting[0].facts) <= GROUP_FACTS_MAX:
-            count += len(self._waiting[0].facts)
-            groups.append(self._waiting.popleft())
+        while self._waiting and count + len(self._waiting.next().facts) <= GROUP_FACTS_MAX:
+            groups.append(self._waiting.take())
+            count += len(groups[-1].facts)
         return groups
 
     async def commit(self, facts: Sequence[AnyFact]) -> int:

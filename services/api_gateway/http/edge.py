@@ -51,6 +51,10 @@ METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD")
 STARTS: Final = ("http.response.start", "websocket.http.response.start")
 # Headers that a request may have once.
 ONCE: Final = ("Host", "Authorization")
+# Estimated time of this process for a piece of a streamed answer, and for each byte of it: it comes
+# over the bus, is decoded, and goes out.
+PIECE_S: Final = 50e-6
+BYTE_S: Final = 2e-9
 REQUEST_ID: Final = re.compile(rb"[\w.:-]{1,128}", re.ASCII)
 
 
@@ -99,6 +103,18 @@ class Edge:
         route = openai.route_of(scope["path"])
         passage = _Passage(self, scope, send, route or "")
         problem = self._refusal(scope, passage, route) or passage.enter()
+        work = self._answered(passage, receive, route, problem)
+        account = _account(scope)
+        if account is None or not self.gateway.caught_up:
+            await work
+        else:
+            spent_s = time.perf_counter() - passage.began
+            await self.gateway.time_shares.in_share(account, work, spent_s)
+
+    async def _answered(
+        self, passage: "_Passage", receive: Receive, route: str | None, problem: Problem | None
+    ) -> None:
+        scope = passage.scope
         try:
             if problem is not None:
                 await refuse(problem, scope)(scope, receive, passage.send)
@@ -185,7 +201,7 @@ class Edge:
 class _Passage:
     """One request through the edge: measured and recorded when its answer begins."""
 
-    __slots__ = ("began", "edge", "inner", "route", "scope", "status", "tenant", "trace")
+    __slots__ = ("began", "edge", "inner", "is_model", "route", "scope", "status", "tenant", "trace")
 
     def __init__(self, edge: Edge, scope: Scope, send: Send, route: str) -> None:
         self.edge, self.scope, self.inner, self.route = edge, scope, send, route
@@ -193,6 +209,7 @@ class _Passage:
         self.status = 0
         self.tenant = ""
         self.trace: RequestTrace | None = None
+        self.is_model = bool(route)
 
     def enter(self) -> Problem | None:
         """Count the request among its tenant's; return the problem if those are too many."""
@@ -250,7 +267,14 @@ class _Passage:
             if status in UNREAD:
                 headers.append((b"connection", b"close"))
             message["headers"] = headers
+        elif message.get("more_body") and not self.is_model:
+            await self._turn(len(message["body"]))
         await self.inner(message)
+
+    async def _turn(self, size: int) -> None:
+        """Charge a piece of a streamed answer, which a task of its own makes, to its tenant."""
+        spent_s = PIECE_S + size * BYTE_S
+        await self.edge.gateway.time_shares.turn(_account(self.scope) or "", spent_s)
 
     def _answered(self, status: int) -> None:
         self.status = status
@@ -319,6 +343,18 @@ class _Bounded:
         if self.bytes > self.bytes_max:
             raise _too_large(self.bytes_max)
         return message
+
+
+def _account(scope: Scope) -> str | None:
+    """Return the tenant whose share of time a request uses.
+
+    Strangers have one share together. Probes of health and pages without a key have none.
+    """
+    principal: Principal | None = scope.get("principal")
+    if principal is not None:
+        return principal.tenant
+    path: str = scope["path"]
+    return "" if path.startswith(KEYED) else None
 
 
 def new_request_id() -> str:

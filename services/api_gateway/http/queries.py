@@ -32,7 +32,7 @@ from services.api_gateway.intents.fields import (
 from services.api_gateway.moments.moment import Moment
 from services.api_gateway.problems import Problem
 
-LIST_SLICE: Final = 200
+LIST_SLICE: Final = 50
 # The largest whole number that JSON readers agree on; no log has so many commits.
 SEQ_MAX: Final = 1 << 53
 # Rows in one answer.

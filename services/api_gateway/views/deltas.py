@@ -126,7 +126,7 @@ class Stream:
         """Return the jobs to begin with: those that match, or that changed since."""
         gateway, found = self.gateway, list[JobId]()
         known = gateway.cluster.jobs
-        names = sorted(job_filter.only & known.keys()) if job_filter.only else list(known)
+        names = self._named(job_filter)
         for number, job_id in enumerate(names, start=1):
             job = known.get(job_id)
             if job is None:
@@ -140,6 +140,15 @@ class Stream:
             if number % SCAN_SLICE == 0:
                 await self._turn()
         return found
+
+    def _named(self, job_filter: JobFilter) -> list[JobId]:
+        """Return the jobs that may match: those that are named, or those of the tenant, or all."""
+        known, tenant = self.gateway.cluster.jobs, self.interest.tenant
+        if job_filter.only:
+            return sorted(job_filter.only & known.keys())
+        if tenant is None:
+            return list(known)
+        return [place.job_id for place in self.gateway.index.by_tenant.get(tenant, ())]
 
     def _nodes(self) -> list[NodeId]:
         """Return the nodes to begin with: all, or those that changed since."""

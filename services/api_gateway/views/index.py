@@ -35,6 +35,7 @@ class Place(NamedTuple):
     seq: int
     number: int
     job_id: JobId = JobId("")
+    tenant: str = ""
 
 
 class JobIndex:
@@ -45,6 +46,8 @@ class JobIndex:
         self.ids: list[JobId] = []
         self.by_name: dict[str, list[JobId]] = {}
         self.places: list[Place] = []
+        # The same places by tenant: the list of one tenant costs nothing for the jobs of others.
+        self.by_tenant: dict[str, list[Place]] = {}
         self.place_of: dict[JobId, Place] = {}
         self.state_of: dict[JobId, tuple[str, str]] = {}
         self.counts: Counter[str] = Counter()
@@ -62,6 +65,8 @@ class JobIndex:
                 yield number
         self.ids.sort()
         self.places.sort()
+        for places in self.by_tenant.values():
+            places.sort()
         self.ended.extend(self.cluster.ended)
 
     def touch(self, job_id: JobId) -> str:
@@ -89,15 +94,21 @@ class JobIndex:
             gone.append(job_id)
         return gone
 
-    def listed(self, after: Place, count: int) -> list[Place]:
-        """Return the next `count` places of the list, which follow `after`."""
-        first = bisect_right(self.places, after)
-        return self.places[first : first + count]
+    def listed(self, after: Place, count: int, tenant: str = "") -> list[Place]:
+        """Return the next `count` places of the list, of one tenant if given, which follow
+        `after`.
+        """
+        places = self.by_tenant.get(tenant, []) if tenant else self.places
+        first = bisect_right(places, after)
+        return places[first : first + count]
 
-    def listed_back(self, before: Place, count: int) -> list[Place]:
-        """Return the `count` places of the list before `before`, the nearest first."""
-        end = bisect_left(self.places, before)
-        return self.places[max(0, end - count) : end][::-1]
+    def listed_back(self, before: Place, count: int, tenant: str = "") -> list[Place]:
+        """Return the `count` places of the list, of one tenant if given, before `before`, the
+        nearest first.
+        """
+        places = self.by_tenant.get(tenant, []) if tenant else self.places
+        end = bisect_left(places, before)
+        return places[max(0, end - count) : end][::-1]
 
     def named(self, name: str, visible: Visible) -> Job | None:
         """Return the latest visible live job of that name, else the latest visible one."""
@@ -121,12 +132,15 @@ class JobIndex:
     def _add(self, job: Job, in_order: bool) -> None:
         """Add a job. An element is found through its array, so its name and id are not indexed."""
         self._added += 1
-        place = Place(job.seq, self._added, job.job_id)
+        place = Place(job.seq, self._added, job.job_id, job.tenant)
         self.place_of[job.job_id] = place
+        of_tenant = self.by_tenant.setdefault(job.tenant, [])
         if in_order:
             insort(self.places, place)
+            insort(of_tenant, place)
         else:
             self.places.append(place)
+            of_tenant.append(place)
         name = "" if job.array else job.spec.name
         if in_order and not job.array:
             insort(self.ids, job.job_id)
@@ -140,7 +154,12 @@ class JobIndex:
     def _drop(self, job_id: JobId) -> None:
         state, name = self.state_of.pop(job_id)
         self.counts[state] -= 1
-        del self.places[bisect_left(self.places, self.place_of.pop(job_id))]
+        place = self.place_of.pop(job_id)
+        del self.places[bisect_left(self.places, place)]
+        of_tenant = self.by_tenant[place.tenant]
+        del of_tenant[bisect_left(of_tenant, place)]
+        if not of_tenant:
+            del self.by_tenant[place.tenant]
         at = bisect_left(self.ids, job_id)
         if self.ids[at : at + 1] == [job_id]:
             del self.ids[at]
