@@ -140,12 +140,18 @@ class Lane:
         assert not self.is_scanned, f"two scans of {self.lane_id} are open at a time"
         scanned: list[Waiting] = []
         left_out: dict[BlockedGroup, None] = {}
-        is_allowed = None if checks is None else _Allowed(self, checks, left_out)
+        allowed: set[BlockedGroup] = set()
+        full: Collection[TenantId] = () if checks is None else checks.full
+        is_allowed = None if checks is None else _Allowed(self, checks, allowed, left_out)
         self.is_scanned = True
         try:
             while (entry := self._next(is_allowed is None)) is not None:
                 group = self.groups[entry.shape]
-                if is_allowed is not None and not is_allowed(group, entry):
+                if (
+                    is_allowed is not None
+                    and (group not in allowed or full)
+                    and not is_allowed(group, entry)
+                ):
                     continue
                 if checks is not None and not checks.is_possible(entry):
                     self.groups[entry.shape] = self.never
@@ -172,13 +178,15 @@ class Lane:
         """Drop stale entries, and return the first live one of the groups that are not parked, or
         of all groups; None if all were scanned.
         """
-        open_one = self._next_in(self.front)
-        parked_one = self._next_in(self.parked_front) if of_all else None
+        open_one = self._next_in(self.front, False)
+        if not of_all:
+            return open_one
+        parked_one = self._next_in(self.parked_front, True)
         if open_one is None or parked_one is None:
             return open_one or parked_one
         return min(open_one, parked_one)
 
-    def _next_in(self, heap: list[Waiting]) -> Waiting | None:
+    def _next_in(self, heap: list[Waiting], is_parked: bool) -> Waiting | None:
         while heap:
             entry = heap[0]
             group = self.groups.get(entry.shape)
@@ -186,7 +194,7 @@ class Lane:
                 group is None
                 or not group.firsts
                 or group.firsts[0] is not entry
-                or self._heap(group) is not heap
+                or group.is_parked is not is_parked
             ):
                 heappop(heap)
             elif self.waiting.get(entry.job_id) is entry:
@@ -305,18 +313,22 @@ class _Allowed:
     If not, its group is parked, or left out until the scan ends. Each group is checked once.
     """
 
-    def __init__(self, lane: Lane, checks: Checks, left_out: dict[BlockedGroup, None]) -> None:
+    def __init__(
+        self,
+        lane: Lane,
+        checks: Checks,
+        allowed: set[BlockedGroup],
+        left_out: dict[BlockedGroup, None],
+    ) -> None:
         self.lane = lane
         self.checks = checks
+        self.allowed = allowed
         self.left_out = left_out
         self.rooms: dict[Owner, Room] = {}
-        self.allowed: set[BlockedGroup] = set()
         if lane.parked:
             lane.wake(self._room_of)
 
     def __call__(self, group: BlockedGroup, entry: Waiting) -> bool:
-        if group in self.allowed and not self.checks.full:
-            return True
         if group is self.lane.never or entry.shape.tenant in self.checks.full:
             self.left_out[group] = None
             heappop(self.lane.front)

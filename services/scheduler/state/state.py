@@ -93,10 +93,8 @@ class State:
         self.wall_ns = own.at_ns if own is not None else 0
         # Seconds for which a node that flaps is held back; 0: never.
         self.hold_s = 0
-        self.nodes = NodeNotes()
-        self.buckets = Buckets()
-        self.start_limits = StartLimits()
-        self.ports = Ports()
+        self.nodes, self.buckets = NodeNotes(), Buckets()
+        self.start_limits, self.ports = StartLimits(), Ports()
         self.address_of: dict[NodeId, str] = {}
         self.noted: dict[JobId, Noted] = {}
         # Allocations that hold nodes.
@@ -286,6 +284,8 @@ class State:
             self._wait(self.cluster.jobs[job_id])
 
     def _wait(self, job: Job) -> None:
+        if not self.queue.lanes:
+            self.queue.card_bytes = self.capacity.card_bytes
         self.queue.add(job, self.key_of(job), self.lane_of(job), job.refusals.avoided(self.wall_ns))
         key_turns_ns = self.policy_of(self.queue_of(job)).turns_ns
         if key_turns_ns is not None and key_turns_ns(job) >= self.wall_ns:
