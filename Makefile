@@ -144,6 +144,7 @@ watchdog: ## build the lease watchdog (after a change of watchdog.c; x86-64)
 	cd $(dir $(WATCHDOG)) && sha256sum watchdog.c watchdog.x86_64 > watchdog.sha256
 
 generate: $(STAMP) ## write what is made from the code: pages of docs/, openapi.json, proto files, the client's generated parts
+	@$(BIN)/python -m tests.metrics_catalogue
 	@$(BIN)/python -m libs.docs
 	@$(BIN)/python -m services.api_gateway.description
 

@@ -32,7 +32,7 @@ STAY: Final[dict[str, str]] = {
         node_budget.BYTES_PER_S
         ordering.SECOND_NS devices.SECOND_NS hangs.SECOND_NS counters.SECOND_NS telemetry.BUCKETS_S
         times._NS trimmer.HOUR_NS links.rates.SECOND_NS links.serving.SECOND_NS openai.usage.MS_NS
-        telemetry.SHARE_MS""",
+        telemetry.SHARE_MS cluster_rows.SHARE_MS job_counters.WAIT_BUCKETS_S""",
     "what every fold must hold alike, or all schedulers decide alike": """
         ordering.HALF_LIFE_MS model_fold.STEADY_NS model_crashes.BACKOFF_MAX_S
         lock_turns.MARGIN_NS""",
@@ -214,7 +214,7 @@ STAY: Final[dict[str, str]] = {
         profile.AWAY_S""",
     (
         "a scrape: Prometheus has a limit of its own, and this one is longer than any answer takes"
-    ): "scraping.ANSWER_S scraping.FRESH_S",
+    ): "scraping.ANSWER_S scraping.FRESH_S collector.FRESH_S nvidia_profiling.BETWEEN_NS",
     "a channel into a job: both ends count on it": (
         "channel_messages.KEEPALIVE_S channel_messages.SILENCE_S"
     ),

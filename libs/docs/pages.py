@@ -10,8 +10,10 @@ from libs.docs import client_source
 from libs.docs.cli_page import cli
 from libs.docs.health_page import health
 from libs.docs.life_pages import gpu_life, job_life, kept_life, lock_life, node_life
+from libs.docs.metrics_page import metrics
 from libs.docs.settings_page import env_example, settings
 from libs.docs.subjects_page import subjects
+from libs.monitoring.board import board_json
 
 PAGES: Final[dict[str, Callable[[], str]]] = {
     "job-life.md": job_life,
@@ -24,5 +26,7 @@ PAGES: Final[dict[str, Callable[[], str]]] = {
     "settings.md": settings,
     "../.env.example": env_example,
     "cli.md": cli,
+    "reference/metrics.md": metrics,
+    "../deploy/grafana/gpu-cluster-monitoring.json": board_json,
     **client_source.pages(),
 }

@@ -120,7 +120,7 @@ class Gateway:
         self.output_asks: dict[OutputKey, asyncio.Task[OutputChunk]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self.keys = Keys(settings.api_keys_file)
-        self.telemetry = Telemetry()
+        self.telemetry = Telemetry(self)
         self.claims = Claims()
         self.entries = Entries(log, bus)
         self.fair_turns, self.time_shares = FairTurns(), TimeShares()
@@ -264,6 +264,7 @@ class Gateway:
         commit = reading.read(self.cluster.writers, entry.subject, entry.data)
         if self.caught_up and not reading.is_ignored(commit):
             self.clocks.look(entry.subject, commit.at_ns)
+            self.telemetry.jobs.note(self.cluster, commit)
         if self.caught_up and entry.subject == self.writer.subject:
             self.writer.owns(entry)
         changes = self.agreement.apply_entry(self.cluster, entry.seq, entry.subject, commit)

@@ -2,14 +2,19 @@
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import choose_encoder
 
 from libs.common.facts import ModelUse
 from libs.common.state.cluster import Cluster, Endpoint
+from services.api_gateway.metrics import collector
+from services.api_gateway.metrics.job_counters import JobCounters
 from services.api_gateway.serving.late_binding import LateBinding
+
+if TYPE_CHECKING:
+    from services.api_gateway.gateway import Gateway
 
 BUCKETS_S: Final = (
     0.0005,
@@ -275,9 +280,10 @@ class Telemetry:
     """The metrics of one gateway.
 
     Labels are routes, not paths: paths contain job ids, and the number of series must stay bounded.
+    With a gateway, the metrics of its cluster are included.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, gateway: "Gateway | None" = None) -> None:
         self.registry = CollectorRegistry()
         self.requests = Counter(
             "muster_gateway_requests",
@@ -306,6 +312,9 @@ class Telemetry:
         self.usage = UsageTelemetry()
         self.fabric = FabricTelemetry(self.registry)
         self.sockets = SocketTelemetry(self.registry)
+        self.jobs = JobCounters(self.registry)
+        if gateway is not None:
+            collector.register(gateway, self.registry, self.usage.registry)
         self.fill = Gauge(
             "muster_gateway_log_filled_ratio",
             "Used part of the stream's bytes",

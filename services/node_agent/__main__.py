@@ -56,6 +56,7 @@ from services.node_agent.memory.pools import Pools
 from services.node_agent.memory.report import metrics as memory_metrics
 from services.node_agent.memory.report import weights_metrics
 from services.node_agent.metrics import exposition
+from services.node_agent.metrics.machine_lines import machine_lines
 from services.node_agent.metrics.scraping import scraped
 from services.node_agent.peers.kept_roster import RosterFile
 from services.node_agent.peers.peer_messages import NONCE_BYTES, Signer
@@ -177,7 +178,7 @@ async def _serve(
     agent.state.controls.policy = hot_policy(settings.health_hot)
     watch = watch_of(settings, driver, agent.devices, policy)
     pipes = listen(settings, watch, driver, sampling)
-    metrics = partial(_metrics, settings.node_id, agent, driver, sampling, watch)
+    metrics = partial(_metrics, settings.node_id, settings.state, agent, driver, sampling, watch)
     second = partial(connect_as, settings, f"node-{settings.node_id}")
     try:
         async with (
@@ -309,7 +310,12 @@ def _resident(settings: Settings, machine: Machine) -> Resident:
 
 
 async def _metrics(
-    node: str, agent: Agent, driver: LocalDriver | SimulatedDriver, sampling: Sampling, watch: Watch
+    node: str,
+    state: str,
+    agent: Agent,
+    driver: LocalDriver | SimulatedDriver,
+    sampling: Sampling,
+    watch: Watch,
 ) -> str:
     samples = await driver.sample() if driver.simulated else sampling.latest
     shares, version = (
@@ -331,6 +337,7 @@ async def _metrics(
             *weights_metrics(node, agent.means.resident.device_bytes()),
             *([] if agent.links is None else link_metrics(node, agent.links.choices.counts())),
             *agent.jobs.watchdog.metrics(node),
+            *await machine_lines(node, state),
         ],
     )
 

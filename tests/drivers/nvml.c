@@ -409,3 +409,32 @@ int nvmlDeviceGetMigDeviceHandleByIndex(void *device, unsigned number, void **fo
     return OK;
 }
 int nvmlDeviceGetGpuInstanceId(void *device, unsigned *number) { *number = (unsigned)((long)device % 10); return OK; }
+
+/* Profiling counters (GPM). A buffer holds when it was filled; the value of metric N is N percent, or N MiB a second. */
+typedef struct { unsigned version, supported; } gpm_support;
+typedef struct { unsigned id; int code; double value; const char *short_name, *long_name, *unit; } gpm_metric;
+typedef struct { unsigned version, count; void *first, *second; gpm_metric metrics[]; } gpm_asked;
+static int gpm_buffers;
+int nvmlGpmQueryDeviceSupport(void *device, gpm_support *s) {
+    CHECK(index_of(device));
+    if (s->version != (sizeof *s | (1u << 24)) && s->version != 1) return VERSION;
+    s->supported = (unsigned)number_of("profiling", index_of(device), 0);
+    return OK;
+}
+int nvmlGpmSampleAlloc(void **buffer) { CHECK(-1); gpm_buffers++; *buffer = calloc(1, sizeof(long)); return *buffer ? OK : RESOURCES; }
+int nvmlGpmSampleFree(void *buffer) { CHECK(-1); gpm_buffers--; free(buffer); return OK; }
+int nvmlGpmSampleGet(void *device, void *buffer) { CHECK(index_of(device)); *(long *)buffer = (long)device; return OK; }
+int nvmlGpmMetricsGet(gpm_asked *asked) {
+    CHECK(-1);
+    if (asked->version != 1) return VERSION;
+    if (!*(long *)asked->first || *(long *)asked->first != *(long *)asked->second) return INVALID;
+    for (unsigned i = 0; i < asked->count; i++) {
+        int index = (int)*(long *)asked->first - 1;
+        char key[32];
+        snprintf(key, sizeof key, "gpm_%u", asked->metrics[i].id);
+        long long said = number_of(key, index, asked->metrics[i].id);
+        asked->metrics[i].code = said < 0 ? (int)-said : OK;
+        asked->metrics[i].value = said < 0 ? 0 : (double)said;
+    }
+    return OK;
+}

@@ -5,6 +5,7 @@ Misbehaving clients of that port do not disturb the node.
 
 import asyncio
 import contextlib
+import json
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from libs.embedded import servers
 from services.node_agent.metrics import scraping
 from services.node_agent.metrics.scraping import scraped
 from tests.integration.test_agent_process import Cluster, cluster  # noqa: F401  the fixture
+from tests.metrics_catalogue import FILE
 
 WAIT_S = 20.0
 SPIN = "while :; do :; done"
@@ -63,6 +65,9 @@ async def test_a_node_says_how_its_devices_are_and_whose_job_runs_there(cluster:
     assert "muster_gpu_temperature_celsius" not in families and not any(
         name.startswith("DCGM") for name in families
     )
+    assert families["muster_node_disk_free_bytes"].samples[0].value > 0
+    known = {row["name"].removesuffix("_total") for row in json.loads(FILE.read_text())}
+    assert [name for name in families if name not in known] == []
 
 
 @contextlib.asynccontextmanager

@@ -207,6 +207,20 @@ def test_of_many_jobs_the_last_are_counted_together() -> None:
     assert found({CARD.uuid: FULL}, many)["muster_gpu_job_share", CARD.uuid] == 0.06
 
 
+def test_each_mig_instance_has_a_row_with_its_job_and_slices() -> None:
+    jobs = [
+        JobShare(JobId("j1"), "blue", 25, "2g.20gb", slices=0b1100),
+        JobShare(JobId("j2"), "red", 14, "1g.10gb", slices=0b1),
+    ]
+    rows = labels({CARD.uuid: jobs}, "muster_gpu_instance_memory_slices")
+    assert [(one["GPU_I_PROFILE"], one["first_slice"], one["hpc_job"]) for one in rows] == [
+        ("2g.20gb", "2", "j1"),
+        ("1g.10gb", "0", "j2"),
+    ]
+    whole = {CARD.uuid: [JobShare(JobId("j1"), "blue", 100)]}
+    assert labels(whole, "muster_gpu_instance_memory_slices") == []
+
+
 def test_adopted_job_without_an_order_has_no_share_metric() -> None:
     gpus = (GpuHold(OTHER.uuid), GpuHold(CARD.uuid, 30))
     order = StartOrder(

@@ -117,6 +117,7 @@ class Sample(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     own memory, where `memory_used_bytes` does not contain it. `link_errors` sums the errors of all
     links; `link_counts` has those of each link, where the driver reports them. `sram_threshold`
     is 1 once the uncorrectable errors of the device's SRAM have passed the driver's own threshold.
+    The fields `..._permille` and `..._per_s` are profiling counters: means over about a second.
     `stale`: the device did not answer, and this is its last sample. `simulated`: the values are
     those of the processes that run there, because there is no device.
     """
@@ -159,6 +160,14 @@ class Sample(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     throttled: tuple[str, ...] | Lacking = NOT_READ
     processes: tuple[Process, ...] | Lacking = NOT_READ
     fabric: str | Lacking = NOT_READ
+    sm_active_permille: Reading = NOT_READ
+    sm_occupancy_permille: Reading = NOT_READ
+    tensor_active_permille: Reading = NOT_READ
+    memory_bandwidth_permille: Reading = NOT_READ
+    pcie_sent_bytes_per_s: Reading = NOT_READ
+    pcie_received_bytes_per_s: Reading = NOT_READ
+    link_sent_bytes_per_s: Reading = NOT_READ
+    link_received_bytes_per_s: Reading = NOT_READ
 
 
 class Event(msgspec.Struct, frozen=True):

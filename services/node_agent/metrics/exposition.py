@@ -25,6 +25,7 @@ from services.node_agent.metrics.series import (
     DCGM,
     ERRORS,
     GAUGE,
+    INSTANCES,
     OURS,
     RDMA_ACTIVE,
     RDMA_COUNTER,
@@ -46,11 +47,16 @@ ACTIVE: Final = "ACTIVE"
 
 
 class JobShare(NamedTuple):
-    """A job that runs on a device, with `share` hundredths of it."""
+    """A job that runs on a device, with `share` hundredths of it.
+
+    In a MIG instance it has `profile`, and the memory slices `slices` as bits.
+    """
 
     job_id: JobId
     tenant: str
     share: int
+    profile: str = ""
+    slices: int = 0
 
 
 class Health(NamedTuple):
@@ -82,7 +88,9 @@ def _shares(attempt: Attempt, uuid: GpuId) -> list[JobShare]:
         []
         if order is None
         else [
-            JobShare(order.job_id, order.tenant, hold.share)
+            JobShare(
+                order.job_id, order.tenant, hold.share, hold.mig_profile, slices=hold.mig_slices
+            )
             for hold in order.gpus
             if hold.uuid == uuid
         ]
@@ -180,7 +188,18 @@ def _share_lines(
     values = (
         (labels(_device(node, gpu) | _job(job)), job.share / WHOLE_GPU) for gpu, job in shares
     )
-    return family(*SHARES, GAUGE, values)
+    cut = ((gpu, job) for gpu in gpus for job in jobs.get(gpu.uuid, ()) if job.slices)
+    instances = (
+        (labels(_device(node, gpu) | _instance(job) | _job(job)), job.slices.bit_count())
+        for gpu, job in cut
+    )
+    return [*family(*SHARES, GAUGE, values), *family(*INSTANCES, GAUGE, instances)]
+
+
+def _instance(job: JobShare) -> dict[str, str]:
+    """Return the labels of a MIG instance: its profile and its first memory slice."""
+    first = (job.slices & -job.slices).bit_length() - 1
+    return {"GPU_I_PROFILE": job.profile, "first_slice": str(first)}
 
 
 def _health_lines(node: str, gpus: Sequence[Gpu], healths: Mapping[GpuId, Health]) -> list[str]:

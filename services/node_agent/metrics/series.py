@@ -166,11 +166,55 @@ OURS: Final = (
         "muster_gpu_fan_ratio", "Fan speed as a fraction of its maximum", "fan_percent", per=100
     ),
     Series("muster_gpu_processes", "Processes that use the device", _processes),
+    Series(
+        "muster_gpu_sm_active_ratio",
+        "Fraction of the multiprocessors that were busy, in the mean of a second",
+        "sm_active_permille",
+        per=1_000,
+    ),
+    Series(
+        "muster_gpu_sm_occupancy_ratio",
+        "Fraction of the possible warps that were active, in the mean of a second",
+        "sm_occupancy_permille",
+        per=1_000,
+    ),
+    Series(
+        "muster_gpu_tensor_active_ratio",
+        "Fraction of time in which tensor cores computed, in the mean of a second",
+        "tensor_active_permille",
+        per=1_000,
+    ),
+    Series(
+        "muster_gpu_memory_bandwidth_ratio",
+        "Used fraction of the memory's bandwidth, in the mean of a second",
+        "memory_bandwidth_permille",
+        per=1_000,
+    ),
+    Series(
+        "muster_gpu_pcie_sent_bytes_per_second",
+        "Bytes sent over PCIe, in the mean of a second",
+        "pcie_sent_bytes_per_s",
+    ),
+    Series(
+        "muster_gpu_pcie_received_bytes_per_second",
+        "Bytes received over PCIe, in the mean of a second",
+        "pcie_received_bytes_per_s",
+    ),
+    Series(
+        "muster_gpu_link_sent_bytes_per_second",
+        "Bytes sent over NVLink, in the mean of a second",
+        "link_sent_bytes_per_s",
+    ),
+    Series(
+        "muster_gpu_link_received_bytes_per_second",
+        "Bytes received over NVLink, in the mean of a second",
+        "link_received_bytes_per_s",
+    ),
 )
 
 
 # The names and units of dcgm-exporter. Its NVLink and PCIe traffic counters are left out, because
-# their unit differs between its releases.
+# their unit differs between its releases. Those of its profiling module are NVML's, not DCGM's.
 DCGM: Final = (
     Series("DCGM_FI_DEV_SM_CLOCK", "SM clock frequency (in MHz)", "clock_mhz"),
     Series("DCGM_FI_DEV_MEM_CLOCK", "Memory clock frequency (in MHz)", "memory_clock_mhz"),
@@ -224,6 +268,22 @@ DCGM: Final = (
     Series("DCGM_FI_DEV_ROW_REMAP_PENDING", "Whether rows are to be remapped", "remap_pending"),
     Series("DCGM_FI_DEV_ROW_REMAP_FAILURE", "Whether remapping of rows has failed", "remap_failed"),
     Series("DCGM_FI_DEV_FAN_SPEED", "Fan speed (in % of the highest)", "fan_percent"),
+    Series("DCGM_FI_PROF_SM_ACTIVE", "Fraction of busy SMs", "sm_active_permille", per=1_000),
+    Series(
+        "DCGM_FI_PROF_SM_OCCUPANCY", "Fraction of active warps", "sm_occupancy_permille", per=1_000
+    ),
+    Series(
+        "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE",
+        "Fraction of time in which the tensor pipe was active",
+        "tensor_active_permille",
+        per=1_000,
+    ),
+    Series(
+        "DCGM_FI_PROF_DRAM_ACTIVE",
+        "Fraction of time in which the memory interface was active",
+        "memory_bandwidth_permille",
+        per=1_000,
+    ),
 )
 
 
@@ -238,6 +298,10 @@ XID: Final = (
 UP: Final = ("muster_gpu_up", "1 while the device answers its driver")
 THROTTLED: Final = ("muster_gpu_throttled", "1 for each reason that slows the clocks now")
 SHARES: Final = ("muster_gpu_job_share", "Fraction of the device that a running job has")
+INSTANCES: Final = (
+    "muster_gpu_instance_memory_slices",
+    "Memory slices of the MIG instance in which a job runs",
+)
 ERRORS: Final = (
     "muster_gpu_errors_total",
     "Errors of the device that the agent recorded since it started, by name",

@@ -31,6 +31,7 @@ from services.node_agent.drivers.vendors import (
     nvidia_fabric,
     nvidia_links,
     nvidia_mig,
+    nvidia_profiling,
     pci_address,
     words,
 )
@@ -53,7 +54,7 @@ from services.node_agent.drivers.vendors.nvidia_tables import (
     sum_of_known,
 )
 
-# One sample in so many also reads the counters of single links and of SRAM.
+# One sample in so many also reads the counters of single links, of SRAM and for profiling.
 SELDOM: Final = 10
 
 
@@ -66,6 +67,7 @@ class Nvidia:
         self.indexes: dict[str, int] = {}
         self.waiting: Any = None
         self.links = nvidia_links.Links(self)
+        self.profiling = nvidia_profiling.Profiling(self)
         self.seldom: dict[str, tuple[int, dict[str, Any]]] = {}
 
     def open(self) -> None:
@@ -80,6 +82,7 @@ class Nvidia:
 
     def close(self) -> None:
         """Close NVML before a reset: no process may have the device open."""
+        self.profiling.close()
         self.nvml.nvmlShutdown()
 
     def devices(self) -> Sequence[str]:
@@ -283,14 +286,18 @@ class Nvidia:
         return {**named, "link_errors": sum_of_known(values[len(FIELDS) :])}
 
     def _rare_counters(self, device: str, handle: Any) -> dict[str, Any]:  # noqa: ANN401
-        """Return counters that change seldom and take many reads: those of each link and of the
-        SRAM.
+        """Return counters that change seldom or take many reads: those of each link, of the SRAM,
+        and for profiling.
 
         The last values stay in between.
         """
         samples, found = self.seldom.get(device, (0, {}))
         if samples % SELDOM == 0:
-            found = self._sram(device, handle) | self.links.read(device, handle)
+            found = (
+                self._sram(device, handle)
+                | self.links.read(device, handle)
+                | self.profiling.read(device, handle)
+            )
         self.seldom[device] = samples + 1, found
         return found
 

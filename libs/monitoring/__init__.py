@@ -1,0 +1,1 @@
+"""The board for Grafana and the alerts for Prometheus; `setup/` installs them."""

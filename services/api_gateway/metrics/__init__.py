@@ -1,0 +1,1 @@
+"""Metrics that a gateway derives from the cluster's state, for Prometheus."""
