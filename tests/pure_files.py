@@ -60,6 +60,7 @@ PURE: Final = (
     "services/api_gateway/metrics/declared.py",
     "services/api_gateway/metrics/cluster_rows.py",
     "libs/monitoring/*.py",
+    "libs/monitoring/setup/scrape.py",
     "services/quota/rates.py",
     "libs/common/messages/__init__.py",
     "libs/common/messages/node_orders.py",

@@ -215,6 +215,7 @@ STAY: Final[dict[str, str]] = {
     (
         "a scrape: Prometheus has a limit of its own, and this one is longer than any answer takes"
     ): "scraping.ANSWER_S scraping.FRESH_S collector.FRESH_S nvidia_profiling.BETWEEN_NS",
+    "a script that a person runs and can stop": "setup.files.PROMTOOL_S setup.servers.ANSWER_S",
     "a channel into a job: both ends count on it": (
         "channel_messages.KEEPALIVE_S channel_messages.SILENCE_S"
     ),

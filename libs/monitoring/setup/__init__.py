@@ -1,0 +1,1 @@
+"""The command of scripts/monitoring_setup.py: install the board and the alerts, and check them."""
