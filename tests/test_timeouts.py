@@ -33,6 +33,7 @@ STAY: Final[dict[str, str]] = {
         ordering.SECOND_NS devices.SECOND_NS hangs.SECOND_NS counters.SECOND_NS telemetry.BUCKETS_S
         times._NS trimmer.HOUR_NS links.rates.SECOND_NS links.serving.SECOND_NS openai.usage.MS_NS
         telemetry.SHARE_MS cluster_rows.SHARE_MS job_counters.WAIT_BUCKETS_S""",
+        telemetry.SHARE_MS capture.MS_NS instructions.MS_NS job_traces.MS_NS observing.TICK_NS""",
     "what every fold must hold alike, or all schedulers decide alike": """
         ordering.HALF_LIFE_MS model_fold.STEADY_NS model_crashes.BACKOFF_MAX_S
         lock_turns.MARGIN_NS""",
@@ -46,6 +47,7 @@ STAY: Final[dict[str, str]] = {
         following.running.OTHERS_S slurm.requests.WHY_S slurm.times.UNITS_S
         completion_names.ENDS_S""",
     "the default or the bound of a field of a request, which the asker chooses": """
+        trace_intents.DURATION_MAX_S
         prune_intents.YOUNG_S identity_intents.EXPIRES_MAX_S identity_intents.GRACE_MAX_S
         identity_intents.GRACE_S
         membership_intents.VALID_MAX_S membership_intents.VALID_S requests.DEFAULT_GRACE_S
@@ -117,6 +119,9 @@ STAY: Final[dict[str, str]] = {
         supervisor_client.STATUS_TIMEOUT_S supervisor_client.STOP_TIMEOUT_S vendor_process.DEATH_S
         operator_command.DEATH_S zygote.ORPHAN_SWEEP_S zygote_link.EXIT_WAIT_S
         zygote_link.RESPAWN_FIRST_S zygote_link.RESPAWN_MAX_S""",
+    "a trace: the pace of PyTorch's profiler, and the bounds of one capture on a node": """
+        capture.LOOK_S capture.WRITE_S capture.FINISH_S capture.ALIGN_S capture.LATE_S
+        doors.PAUSE_S doors.SILENCE_NS instructions.WARM_UP_S""",
     "the bounds of one probe of the fabric: beyond MUSTER_FABRIC_PAIR_MS both ends must agree": """
         allowance.SAVED_NS exchange.QUICK_S prober.MEET_S prober.GRACE_S
         decide.fabric.ROUND_MORE_NS fabric_findings.KNOWN_NS decide.fabric.HOUR_NS
@@ -126,7 +131,7 @@ STAY: Final[dict[str, str]] = {
         exporting.PAUSE_AFTER_S exporting.LAST_EXPORT_S
         prober.DIAL_AGAIN_S prober.ACCEPT_AGAIN_S cli.verbs.fabric.POLL_S
         cli.verbs.bus.POLL_S server_answers.FAREWELL_S server_answers.LOOK_S
-        cli.verbs.cp.LOOK_FIRST_S cli.verbs.cp.LOOK_MAX_S
+        cli.verbs.trace.LOOK_S cli.verbs.cp.LOOK_FIRST_S cli.verbs.cp.LOOK_MAX_S
         api_gateway.channels.channel.AWAY_S api_gateway.channels.channel.RETRY_S connection.LINGER_S
         tls.EVERY_S
         records.DRAIN_S keeping.AGAIN_NS keeping.LOOK_NS standbys.LOOK_S dispatch.PROMOTION_LOOK_S

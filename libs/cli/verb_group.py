@@ -46,6 +46,7 @@ VERBS: Final[dict[str, Verb]] = {
     "requeue": Verb(JOBS, "Stop the running attempt of jobs and queue them again."),
     "update": Verb(JOBS, "Change the priority or the time limit of jobs."),
     "wait": Verb(JOBS, "Wait for jobs to end, and exit with their exit code."),
+    "trace": Verb(JOBS, "Trace a running job: kernels, copies and operators of all ranks."),
     "why": Verb(JOBS, "Explain the state of a job, now or at a past moment."),
     "whatif": Verb(JOBS, "Check whether a job would start now, or with additional nodes."),
     "deploy": Verb(MODELS, "Serve a model: run replicas of a command that answers HTTP."),

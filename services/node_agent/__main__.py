@@ -71,6 +71,7 @@ from services.node_agent.setting_checks import check_settings
 from services.node_agent.sharing.daemons import Program
 from services.node_agent.sharing.shares import Shares
 from services.node_agent.supervisor.lease import Lease
+from services.node_agent.tracing.opening import tracing_of
 from services.node_agent.watchdog.lease_watchdog import Fence
 
 GROUP_DIGITS: Final = 8
@@ -251,6 +252,7 @@ def _agent(
             Pools(state_dir.resolve(), machine.memory_bytes, machine.numas),
             resident,
             _pulled(settings, machine),
+            tracing_of(settings, jobs),
         ),
         prober=_prober(settings),
     )

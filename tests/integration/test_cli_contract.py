@@ -68,6 +68,13 @@ CASES: Final[dict[str, tuple[Case, ...]]] = {
     "jobs kill": (case("jobs kill k1", before=(job("k1"),)),),
     "logs": (case(f"logs {ENDED}", "well done"),),
     "cp": (case(f"cp {RUNS}:/no/such/file there", "no", 1),),
+    "trace": (
+        case(f"trace {RUNS}", "no process of the job asks to be traced", 1),
+        case(f"trace {RUNS} --for 90s", "duration_s: 90 is out of bounds", 1),
+        case(f"trace {RUNS} --rank one", "is not a rank", 2),
+        case(f"trace {RUNS} --list", "STATE"),
+        case(f"trace {WAITS}", "only a running job can be traced", 1),
+    ),
     "exec": (case(f"exec {RUNS} -- echo beside", "beside"),),
     "port-forward": (case(f"port-forward {RUNS} 9:39181", "127.0.0.1:39181", 130, ends=False),),
     "cancel": (case("cancel c2", before=(job("c2"),)), case("cancel nosuchjob", "nosuchjob", 1)),

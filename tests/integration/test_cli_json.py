@@ -57,6 +57,7 @@ CASES: Final[dict[str, tuple[tuple[str, Shape], ...]]] = {
         (f"describe {ENDED}", Shape(JOB, more=WITH_HISTORY)),
         (f"describe {HELD}", Shape(JOB, more=WITH_HISTORY)),
     ),
+    "trace": ((f"trace {RUNS} --list", Shape("GET /v1/jobs/{ref}/traces", "traces")),),
     "fabric test": (("fabric test node-1 node-2", Shape("POST /v1/fabric/tests")),),
     "gpus": (("gpus", GPUS), ("gpus --node node-1", GPUS)),
     "health": (("health", GPUS), (f"health --gpu-id {DEVICE}", Shape("GET /v1/gpus/{uuid}"))),

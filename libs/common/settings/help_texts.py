@@ -306,6 +306,10 @@ HELP: Final = {
         "Gateway, scheduler: time for questions that need a trial (why, whatif) or a replay of "
         "the log."
     ),
+    "trace_lead_ms": (
+        "Gateway: time from the order of a trace to its start. PyTorch's processes ask for orders "
+        "every 5 s and need 2 s to prepare."
+    ),
     "stdin_ms": "Gateway: time for an agent to accept input for a job.",
     "keepalive_ms": "Gateway: interval of keep-alive messages in open streams.",
     "wait_max_ms": "Gateway: largest timeout of a request that waits for a job.",

@@ -137,6 +137,14 @@ NODE_HELP: Final = {
         "Agent: bytes of the pulled models of each tenant. Beyond them a pull removes the tenant's "
         "least recently used ones that no job uses. 0: no bound."
     ),
+    "traces": "Agent: 1 lets `muster trace` trace the jobs of this node; 0 does not.",
+    "trace_job_bytes": (
+        "Agent: bytes of the traces of one job that the node keeps. Beyond them the oldest go."
+    ),
+    "trace_bytes": (
+        "Agent: bytes of all traces that the node keeps. Beyond them the oldest of the tenant that "
+        "has most go."
+    ),
     "preflight": "Agent: 1 checks the devices of a job before it starts; 0 does not.",
     "burn_in": (
         "Agent: command that tests a device ($MUSTER_GPUS) after a reset or a quarantine, before "

@@ -176,6 +176,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     hub: str = "https://huggingface.co"
     pulled_dir: str = ""
     pulled_bytes: int = 500 << 30
+    traces: int = 1
+    trace_job_bytes: int = 1 << 30
+    trace_bytes: int = 4 << 30
     preflight: int = 1
     burn_in: str = ""
     burn_in_ms: int = 120_000
@@ -197,6 +200,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     settle_ms: int = 5_000
     ask_ms: int = 5_000
     ask_past_ms: int = 35_000
+    trace_lead_ms: int = 8_000
     stdin_ms: int = 10_000
     keepalive_ms: int = 15_000
     wait_max_ms: int = 600_000
@@ -283,6 +287,7 @@ FILES: Final[dict[str, tuple[str, ...]]] = {
             "settle_ms",
             "ask_ms",
             "ask_past_ms",
+            "trace_lead_ms",
             "stdin_ms",
             "keepalive_ms",
             "wait_max_ms",

@@ -46,6 +46,7 @@ from services.api_gateway.http.pulled import NodePulled, Unpulled
 from services.api_gateway.http.pulls import PullShown
 from services.api_gateway.http.readings import NodeReadings
 from services.api_gateway.intents.secret_intents import SecretShown
+from services.api_gateway.traces.shown import TraceShown
 from services.api_gateway.views.adapters import AdapterList, AdapterShown
 from services.api_gateway.views.allocations import AllocationShown, HoldShown
 from services.api_gateway.views.fabric import FabricShown, TestShown
@@ -71,6 +72,7 @@ BYTES: Final = "application/octet-stream"
 TAR: Final = "application/x-tar"
 BATCH: Final = "application/cloudevents-batch+json"
 TEXT: Final = "text/plain"
+GZIP: Final = "application/gzip"
 PEM: Final = "application/x-pem-file"
 
 
@@ -117,6 +119,10 @@ ANSWERS: Final[dict[tuple[str, str], Answer]] = {
     ("GET", "/v1/jobs/{ref}/files"): Answer(media=(BYTES, TAR)),
     ("POST", "/v1/jobs/{ref}/copies"): Answer((202,), CopyShown),
     ("GET", "/v1/jobs/{ref}/copies/{copy}"): Answer(kind=CopyShown),
+    ("POST", "/v1/jobs/{ref}/traces"): Answer((202,), TraceShown),
+    ("GET", "/v1/jobs/{ref}/traces"): _list("traces", TraceShown),
+    ("GET", "/v1/jobs/{ref}/traces/{trace}"): Answer(kind=TraceShown),
+    ("GET", "/v1/jobs/{ref}/traces/{trace}/file"): Answer(media=(GZIP,)),
     ("PUT", "/v1/jobs/{ref}/stdin"): Answer(kind=Taken),
     ("GET", "/v1/jobs/{ref}/exec"): Answer((101,), media=()),
     ("GET", "/v1/jobs/{ref}/forward"): Answer((101,), media=()),

@@ -41,6 +41,7 @@ from services.api_gateway.intents import (
     policy_fields,
     prune_intents,
     reservation_intents,
+    trace_intents,
 )
 from services.api_gateway.intents.adapter_intents import AdapterBody
 from services.api_gateway.intents.copy_intents import CopyBody
@@ -52,6 +53,7 @@ from services.api_gateway.intents.membership_intents import InviteBody, JoinBody
 from services.api_gateway.intents.model_names import NamesBody
 from services.api_gateway.intents.order_intents import QueueBody
 from services.api_gateway.intents.reservation_intents import ReservationBody
+from services.api_gateway.intents.trace_intents import TraceBody
 from services.api_gateway.openai import app as openai
 from services.api_gateway.openai.routes import ROUTES
 from services.api_gateway.problems import MEDIA_TYPE, TITLES
@@ -205,6 +207,7 @@ BODIES: Final[
     ("PUT", "/v1/deployments/{name}/adapters/{adapter}"): (AdapterBody, (), ()),
     ("PUT", "/v1/deployments/{name}/kept/{tier}"): (KeepBody, kept_intents.RANGES, ()),
     ("POST", "/v1/jobs/{ref}/copies"): (CopyBody, (), ("to_node", "to_job")),
+    ("POST", "/v1/jobs/{ref}/traces"): (TraceBody, trace_intents.RANGES, ()),
     ("PATCH", "/v1/jobs/{ref}"): (JobSpec, job_intents.RANGES, ()),
     ("PUT", "/v1/queues/{name}"): (QueueBody, order_intents.QUEUE_RANGES, ("policy",)),
     ("PUT", "/v1/reservations/{name}"): (

@@ -1,5 +1,6 @@
 """The means of an attempt besides its process: a place on shared devices, memory pools, pulled
-models, a container, and its part of resident data. The attempt has them until its release.
+models, a door for tracers, a container, and its part of resident data. The attempt has them until
+its release.
 """
 
 import asyncio
@@ -19,6 +20,7 @@ from services.node_agent.pulled.pulled import Pulled
 from services.node_agent.runtimes.containers import GONE, Containers
 from services.node_agent.runtimes.images import Credentials
 from services.node_agent.sharing.shares import Shares
+from services.node_agent.tracing.tracing import Tracing
 from services.node_agent.uploads.fetching import Uploads
 
 
@@ -38,17 +40,20 @@ class Means:
         pools: Pools | None = None,
         resident: Residence | None = None,
         pulled: Pulled | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
         self.shares, self.containers = shares or Shares(), containers or Containers()
         self.pools = pools or Pools()
         self.resident: Residence = resident or NoResident()
         self.pulled = pulled
         self.spans = AttemptSpans()
+        self.tracing = tracing or Tracing()
 
     async def listen(self, bus: Bus, node_id: str) -> None:
         """Answer gateways that ask for pools, pulls of images, and pulled models."""
         await self.pools.listen(bus, node_id)
         await self.containers.images.listen(bus, node_id)
+        await self.tracing.listen(bus, node_id)
         if self.pulled is not None:
             await self.pulled.listen(bus, node_id)
 
@@ -62,6 +67,7 @@ class Means:
         await self.shares.adopt(adopted, tell)
         self.pools.adopt([key_of(found.ref) for found in adopted], inventory)
         self.containers.adopt([key_of(found.ref) for found in adopted])
+        self.tracing.adopt({key_of(found.ref): found.rank for found in adopted})
         if self.pulled is not None:
             await asyncio.to_thread(self.pulled.adopt, {key_of(found.ref) for found in adopted})
 
@@ -93,7 +99,7 @@ class Means:
         if self.pulled is not None:
             pooled = await self.pulled.hold(pooled, order)
         made = await self.containers.hold(
-            pooled,
+            self.tracing.hold(pooled, order),
             order,
             inventory=inventory,
             nodes=nodes,
@@ -115,6 +121,7 @@ class Means:
         left += filter(None, [await self.resident.let_go(key)])
         if self.pulled is not None:
             await self.pulled.let_go(key)
+        self.tracing.let_go(key)
         return await self.shares.let_go(key) | pooled | boxed, left
 
     async def left(self, uuids: Collection[GpuId]) -> dict[GpuId, str]:
@@ -137,6 +144,7 @@ class Means:
             self.uploads.close()
         if self.pulled is not None:
             self.pulled.close()
+        await self.tracing.close()
         await self.resident.close()
         await self.containers.close()
         await self.pools.close()

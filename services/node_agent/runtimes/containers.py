@@ -40,6 +40,7 @@ from services.node_agent.runtimes.images import Credentials, Images, Wanted
 from services.node_agent.runtimes.own_folders import SAVED_AT, Lent, OwnFolders
 from services.node_agent.runtimes.runner import DOOR, MOUNTS, VARIABLE, unmount
 from services.node_agent.supervisor import records
+from services.node_agent.tracing.tracing import trace_folder
 
 HERE: Final = Path(__file__).resolve().parent
 RUNNER: Final = HERE / "runner.py"
@@ -376,6 +377,8 @@ def _mounts(job_dir: str, env: Mapping[str, str], launch: Launch) -> list[dict[s
     ]
     if folder := socket_folder(env):
         mounts.append(c.mounted(folder, folder, True))
+    if folder := trace_folder(env):
+        mounts.append(c.mounted(folder, folder))
     if launch.used.daemon:
         folder = env["CUDA_MPS_PIPE_DIRECTORY"].rpartition("/")[0]
         mounts.append(c.mounted(folder, folder))

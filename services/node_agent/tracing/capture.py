@@ -1,0 +1,324 @@
+"""One trace of one attempt on this node, from the order to the kept files.
+
+The processes fetch their instruction, trace, and each writes a file into the attempt's folder. The
+capture waits for the files within bounds of time and size, then for the gateway's second
+measurement of the clock, and has each file aligned by a process of its own (`aligning.py`). Tests:
+tests/integration/test_tracing_agent.py.
+"""
+
+import asyncio
+import contextlib
+import os
+import stat
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from libs.common.messages.trace_messages import (
+    ALIGNING,
+    CAPTURED,
+    FAILED,
+    PLACES_PER_NODE,
+    READY,
+    TRACING,
+    WAITING,
+    WRITING,
+    TraceBegin,
+    TracedProcess,
+    TraceFinish,
+    TraceState,
+)
+from libs.common.model import attempt_key
+from libs.common.traces.chrome_events import Alignment
+from libs.common.traces.clock_offset import error_of
+from services.node_agent.directories.acting_as import acting_as
+from services.node_agent.tracing import datagrams, observing
+from services.node_agent.tracing.aligning import Aligned
+from services.node_agent.tracing.doors import Caller, Door
+from services.node_agent.tracing.instructions import instruction, is_wanted
+from services.node_agent.tracing.kept import Kept, Note
+from services.node_agent.tracing.subscribers import has_torch, subscriber
+
+# One process's file. A trace that becomes larger is cut off by its removal.
+RAW_BYTES_MAX: Final = 256 << 20
+LOOK_S: Final = 0.1
+# A file is complete this long after the end of the trace, or never.
+WRITE_S: Final = 60.0
+# The gateway's second measurement of the clock; without it, the first one counts.
+FINISH_S: Final = 90.0
+ALIGN_S: Final = 180.0
+# A process that has not fetched its instruction this long after the start will not trace.
+LATE_S: Final = 1.0
+NS: Final = 1_000_000_000
+MS_NS: Final = 1_000_000
+FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+TRACER_NAMES: Final = {datagrams.TORCH: "torch", datagrams.CUPTI: "cupti"}
+
+_decode = msgspec.json.Decoder(Aligned)
+
+
+class Part:
+    """One process of a capture."""
+
+    def __init__(self, caller: Caller, rank: int, token: str) -> None:
+        self.caller, self.token = caller, token
+        self.shown = TracedProcess(
+            rank=rank,
+            pid=caller.pid,
+            tracer=TRACER_NAMES[caller.tracer],
+            command=observing.command_of(caller.pid),
+        )
+        self.samples: list[observing.Used] = []
+        self.path = ""
+
+    def fail(self, why: str) -> None:
+        self.shown = replace(self.shown, state=FAILED, error=why)
+
+    @property
+    def failed(self) -> bool:
+        return self.shown.state == FAILED
+
+    def sample(self) -> None:
+        self.samples.append(observing.used(self.caller.pid, time.monotonic_ns()))
+
+
+class Capture:
+    """One trace under way. `turn` lets one alignment run at a time on this node."""
+
+    def __init__(self, begin: TraceBegin, door: Door, kept: Kept, turn: asyncio.Semaphore) -> None:
+        self.begin, self.door, self.kept, self.turn = begin, door, kept, turn
+        self.key = attempt_key(begin.job_id, begin.attempt)
+        self.state = WAITING
+        self.finish: asyncio.Future[TraceFinish | None] = asyncio.Future()
+        self.parts: list[Part] = []
+        for number, caller in enumerate(door.living()):
+            rank = observing.rank_of(caller.pid, door.rank)
+            if is_wanted(begin, rank):
+                self.parts.append(Part(caller, rank, f"{begin.trace}-{number}"))
+        self.parts.sort(key=lambda part: (part.shown.rank, part.caller.pid))
+        del self.parts[PLACES_PER_NODE:]
+
+    def shown(self) -> TraceState:
+        """Return the state for gateways."""
+        begin = self.begin
+        return TraceState(
+            trace=begin.trace,
+            job_id=begin.job_id,
+            attempt=begin.attempt,
+            state=self.state,
+            start_ns=begin.start_ns,
+            origin_ns=begin.origin_ns,
+            duration_ms=begin.duration_ms,
+            shift_ns=begin.point.shift_ns,
+            error_ns=begin.point.error_ns,
+            processes=tuple(part.shown for part in self.parts),
+        )
+
+    async def run(self) -> None:
+        """Trace, wait for the files, align and keep them."""
+        try:
+            self._tell()
+            await self._until(self.begin.start_ns)
+            await self._trace()
+            await self._written()
+            captured = any(part.shown.state == CAPTURED for part in self.parts)
+            self.state = CAPTURED if captured else ALIGNING
+            finish = await self._finish() if captured else None
+            self.state = ALIGNING
+            await self._align(finish)
+        finally:
+            self._clean()
+
+    def _tell(self) -> None:
+        for part in self.parts:
+            loaded = observing.libraries(part.caller.pid)
+            if other := subscriber(loaded):
+                part.fail(f"CUPTI has one subscriber, and {other} has it: end that tool first")
+                continue
+            if part.caller.tracer == datagrams.CUPTI and has_torch(loaded):
+                part.fail("PyTorch is loaded, but its profiler does not answer")
+                continue
+            text = instruction(self.begin, f"{self.door.folder}/{part.token}.json")
+            self.door.tell(part.caller, text)
+            part.sample()
+
+    async def _until(self, at_ns: int) -> None:
+        while (left_ns := at_ns - time.time_ns()) > 0:
+            await asyncio.sleep(min(left_ns / NS, LATE_S))
+
+    async def _trace(self) -> None:
+        self.state = TRACING
+        for part in self._going():
+            part.sample()
+            part.shown = replace(part.shown, state=TRACING)
+        await asyncio.sleep(min(LATE_S, self.begin.duration_ms / 1_000))
+        for part in self._going():
+            if self.door.untold(part.caller):
+                part.fail("it did not ask for its instruction in time: is the process stopped?")
+        await self._until(self.begin.start_ns + self.begin.duration_ms * MS_NS)
+        for part in self._going():
+            part.sample()
+            part.shown = replace(part.shown, state=WRITING)
+
+    async def _written(self) -> None:
+        """Wait until each file is complete: it then has its last name."""
+        self.state = WRITING
+        ended_ns = time.monotonic_ns()
+        while any(part.shown.state == WRITING for part in self.parts):
+            waited_ns = time.monotonic_ns() - ended_ns
+            found = await asyncio.to_thread(_sizes, self.door.folder, self.begin.trace)
+            for part in self.parts:
+                if part.shown.state == WRITING:
+                    self._look(part, found, waited_ns)
+            await asyncio.sleep(LOOK_S)
+
+    def _look(self, part: Part, found: dict[str, int], waited_ns: int) -> None:
+        mine = [name for name in found if name.startswith(f"{part.token}_")]
+        size = max((found[name] for name in mine), default=0)
+        done = next((name for name in mine if name.endswith(".json") and found[name]), "")
+        if size > RAW_BYTES_MAX:
+            for name in mine:
+                _remove(f"{self.door.folder}/{name}")
+            part.fail(
+                f"its trace has more than {RAW_BYTES_MAX >> 20} MiB: trace a shorter time, or "
+                "without --stacks"
+            )
+        elif done:
+            part.sample()
+            part.path = f"{self.door.folder}/{done}"
+            part.shown = replace(
+                part.shown, state=CAPTURED, raw_bytes=size, write_ms=waited_ns // MS_NS
+            )
+        elif not observing.is_running(part.caller.pid):
+            part.fail("the process ended before it wrote its trace")
+        elif waited_ns > WRITE_S * NS:
+            part.fail(f"it wrote no trace within {WRITE_S:.0f} s after the end")
+
+    async def _finish(self) -> TraceFinish | None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FINISH_S):
+                return await asyncio.shield(self.finish)
+        return None
+
+    async def _align(self, finish: TraceFinish | None) -> None:
+        after = finish.point if finish is not None else self.begin.point
+        folder = await asyncio.to_thread(self.kept.place, self.key, self.begin.trace)
+        for number, part in enumerate(self.parts):
+            if part.shown.state == CAPTURED:
+                alignment = Alignment(
+                    origin_ns=self.begin.origin_ns,
+                    before=self.begin.point,
+                    after=after,
+                    place=self.begin.place + number,
+                    title=f"rank {part.shown.rank}",
+                )
+                async with self.turn:
+                    await self._align_one(part, alignment, folder / f"{number}.json.gz")
+        done = any(part.shown.state == READY for part in self.parts)
+        state = replace(
+            self.shown(),
+            state=READY if done else FAILED,
+            error_ns=error_of(self.begin.point, after),
+            text="" if done else "no process wrote a trace",
+        )
+        await asyncio.to_thread(
+            self.kept.add, folder, Note(self.door.tenant, time.time_ns(), state)
+        )
+        self.state = state.state
+
+    async def _align_one(self, part: Part, alignment: Alignment, target: Path) -> None:
+        try:
+            done, size = await self._aligned(part.path, alignment, target)
+        except (OSError, msgspec.DecodeError, TimeoutError) as error:
+            part.fail(f"its file cannot be read: {error or 'it takes too long'}")
+            return
+        if done.error:
+            _remove(str(target))
+            part.fail(done.error)
+            return
+        part.shown = replace(
+            part.shown,
+            state=READY,
+            events=done.events,
+            dropped=done.dropped,
+            size_bytes=size,
+            rank=done.rank if done.rank >= 0 else part.shown.rank,
+            **_costs(part.samples),
+        )
+
+    async def _aligned(self, path: str, alignment: Alignment, target: Path) -> tuple[Aligned, int]:
+        """Return the result and the compressed size. Raises OSError and TimeoutError."""
+        source = await asyncio.to_thread(_opened, path, self.door.ids)
+        with os.fdopen(source, "rb") as raw, target.open("xb") as out:
+            child = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "services.node_agent.tracing.aligning",
+                msgspec.json.encode(alignment).decode(),
+                stdin=raw,
+                stdout=out,
+                stderr=asyncio.subprocess.PIPE,
+            )
+            try:
+                async with asyncio.timeout(ALIGN_S):
+                    _, said = await child.communicate()
+            finally:
+                if child.returncode is None:
+                    child.kill()
+                    await child.wait()
+            return _decode.decode(said), os.fstat(out.fileno()).st_size
+
+    def _going(self) -> list[Part]:
+        return [part for part in self.parts if not part.failed]
+
+    def _clean(self) -> None:
+        for part in self.parts:
+            self.door.forget(part.caller)
+        for name in _sizes(self.door.folder, self.begin.trace):
+            _remove(f"{self.door.folder}/{name}")
+
+
+def _costs(samples: list[observing.Used]) -> dict[str, int]:
+    """Return the costs of tracing, from samples at the order, the start, the end and the file."""
+    order, start, end, last = samples
+
+    def cores(first: observing.Used, second: observing.Used) -> int:
+        return 1_000 * (second.process_ns - first.process_ns) // max(second.at_ns - first.at_ns, 1)
+
+    return {
+        "cores_before": cores(order, start),
+        "cores_during": cores(start, end),
+        "tracer_ms": (last.tracer_ns - order.tracer_ns) // MS_NS,
+    }
+
+
+def _sizes(folder: str, trace: str) -> dict[str, int]:
+    """Return the sizes of the trace's files. Links count as nothing."""
+    found = dict[str, int]()
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith(f"{trace}-"):
+                with contextlib.suppress(OSError):
+                    status = entry.stat(follow_symlinks=False)
+                    found[entry.name] = status.st_size if stat.S_ISREG(status.st_mode) else 0
+    return found
+
+
+def _opened(path: str, ids: list[int]) -> int:
+    """Open a file that the job wrote, as the job's user. Raises OSError."""
+    with acting_as(ids):
+        descriptor = os.open(path, FLAGS)
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode) or status.st_size > RAW_BYTES_MAX:
+        os.close(descriptor)
+        raise OSError(0, "it is no file, or larger than it was")
+    return descriptor
+
+
+def _remove(path: str) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(path)

@@ -1,0 +1,85 @@
+"""Reads what a traced process is and uses, from /proc. Nothing here touches a GPU.
+
+Tests: tests/integration/test_tracing_agent.py.
+"""
+
+import contextlib
+import os
+from typing import Final, NamedTuple
+
+from services.node_agent.machine import processes
+from services.node_agent.tracing.subscribers import libraries_of
+
+ENVIRONMENT_BYTES: Final = 1 << 20
+MAPS_BYTES: Final = 4 << 20
+COMMAND_BYTES: Final = 256
+RANK: Final = b"RANK="
+# The beginnings of the names of the threads that trace; the kernel keeps 15 characters.
+TRACERS: Final = ("Kineto", "libkineto", "muster-trace")
+TICK_NS: Final = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+
+
+class Used(NamedTuple):
+    """The processor time of a process and of its tracing threads, at one moment."""
+
+    at_ns: int
+    process_ns: int
+    tracer_ns: int
+
+
+def rank_of(pid: int, member_rank: int) -> int:
+    """Return the rank that the process was started with; else the rank of its member."""
+    with contextlib.suppress(OSError):
+        for pair in processes.read(f"/proc/{pid}/environ", ENVIRONMENT_BYTES).split(b"\0"):
+            if pair.startswith(RANK) and pair[len(RANK) :].isdigit():
+                return int(pair[len(RANK) :][:9])
+    return member_rank
+
+
+def command_of(pid: int) -> str:
+    """Return the beginning of the process's command line."""
+    with contextlib.suppress(OSError):
+        line = processes.read(f"/proc/{pid}/cmdline", COMMAND_BYTES)[:COMMAND_BYTES]
+        return line.replace(b"\0", b" ").decode("utf-8", "replace").strip()
+    return ""
+
+
+def libraries(pid: int) -> tuple[str, ...]:
+    """Return the names of the libraries that the process has loaded."""
+    with contextlib.suppress(OSError):
+        return libraries_of(processes.read(f"/proc/{pid}/maps", MAPS_BYTES).decode(errors="ignore"))
+    return ()
+
+
+def used(pid: int, at_ns: int) -> Used:
+    """Return the processor time that the process has used until now."""
+    return Used(at_ns, _process_ns(pid), _tracer_ns(pid))
+
+
+def is_running(pid: int) -> bool:
+    """Return whether the process exists and has not ended."""
+    found = processes.process(pid)
+    return found is not None and found.state not in "ZX"
+
+
+def _process_ns(pid: int) -> int:
+    try:
+        raw = processes.read(f"/proc/{pid}/stat", processes.MAX_STAT_BYTES)
+    except OSError:
+        return 0
+    fields = raw[raw.rindex(b")") + 2 :].split()
+    return (int(fields[11]) + int(fields[12])) * TICK_NS
+
+
+def _tracer_ns(pid: int) -> int:
+    total = 0
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            folder = f"/proc/{pid}/task/{thread}"
+            name = processes.read(f"{folder}/comm", processes.MAX_STAT_BYTES).decode(
+                errors="ignore"
+            )
+            if name.startswith(TRACERS):
+                times = processes.read(f"{folder}/schedstat", processes.MAX_STAT_BYTES)
+                total += int(times.split()[0])
+    return total

@@ -1,0 +1,238 @@
+"""The traces of one agent: doors of its attempts, captures under way, and kept traces.
+
+Gateways ask over the bus (`trace_messages.py`). A restarted agent opens the doors of living
+attempts again; captures that were under way are lost. Tests:
+tests/integration/test_tracing_agent.py.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, assert_never
+
+import msgspec
+from msgspec.structs import replace
+
+from libs.common.messages import StartOrder
+from libs.common.messages import trace_messages as m
+from libs.common.model import AttemptRef, attempt_key, attempt_of
+from libs.common.subjects import ask_node
+from libs.common.transport.bus import Bus
+from services.node_agent.directories.protocol import Launch
+from services.node_agent.tracing.capture import Capture
+from services.node_agent.tracing.doors import Door, Folders
+from services.node_agent.tracing.kept import TRACE_ID, Kept
+
+TRACES: Final = "traces"
+DAEMON: Final = "KINETO_USE_DAEMON"
+SOCKETS: Final = "KINETO_IPC_SOCKET_DIR"
+OUTPUT: Final = "KINETO_ONDEMAND_TRACE_DIR"
+LOG_LEVEL: Final = "KINETO_LOG_LEVEL"
+# Errors only, as without a daemon: else each import of PyTorch prints a line.
+ERRORS: Final = "3"
+INJECTION: Final = "CUDA_INJECTION64_PATH"
+# Values with which a job's own environment declines.
+DECLINED: Final = ("", "0")
+CAPTURES_MAX: Final = 8
+# The longest trace, and the longest time until it begins.
+DURATION_MS_MAX: Final = 60_000
+LEAD_NS_MAX: Final = 60_000_000_000
+RANKS_MAX: Final = 4_096
+
+# The user and groups of an attempt's job (empty: the agent's own), and its tenant.
+Origin = Callable[[AttemptRef], tuple[Sequence[int], str]]
+
+_ask = msgspec.msgpack.Decoder(m.TraceAsk)
+_encode = msgspec.msgpack.Encoder().encode
+
+logger = logging.getLogger(__name__)
+
+
+class Tracing:
+    """The traces of one agent. Without a state directory there are none (the simulation)."""
+
+    def __init__(
+        self,
+        state_dir: Path | None = None,
+        job_bytes: int = 0,
+        node_bytes: int = 0,
+        library: str = "",
+        origin: Origin = lambda ref: ((), ""),
+    ) -> None:
+        self.state_dir, self.library, self.origin = state_dir, library, origin
+        self.doors: dict[str, Door] = {}
+        self.captures: dict[str, Capture] = {}
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.turn = asyncio.Semaphore(1)
+        self.lost = "this node takes no traces: MUSTER_TRACES is 0"
+        if state_dir is not None:
+            self.folders = Folders(state_dir)
+            self.kept = Kept(state_dir / TRACES, job_bytes, node_bytes)
+
+    def adopt(self, adopted: Mapping[str, int]) -> None:
+        """Open the doors of living attempts again; `adopted` are their ranks by key. Blocks."""
+        if self.state_dir is None:
+            return
+        try:
+            self.folders.open()
+            self.folders.sweep(list(adopted))
+        except OSError as error:
+            self.lost = f"this node takes no traces: {error}"
+            logger.warning("%s", self.lost)
+            return
+        self.lost = ""
+        self.kept.load()
+        for key, rank in adopted.items():
+            ids, tenant = self.origin(attempt_of(key))
+            door = Door(self.folders.of(key), key, tenant, rank, ids)
+            with contextlib.suppress(OSError):
+                door.open()
+                self.doors[key] = door
+
+    def hold(self, launch: Launch, order: StartOrder) -> Launch:
+        """Return the launch with a door, unless its job declines."""
+        env = launch.env
+        if env.get(DAEMON) in DECLINED:
+            return replace(launch, env={name: env[name] for name in env if name != DAEMON})
+        if self.lost or self.state_dir is None or SOCKETS in env:
+            return launch
+        key = attempt_key(order.job_id, order.attempt)
+        ids = launch.account.ids if launch.account is not None else ()
+        door = Door(self.folders.of(key), key, order.tenant, order.rank, ids)
+        try:
+            door.open(shared=bool(order.spec.image))
+        except OSError as error:
+            logger.warning("job %s cannot be traced: %s", key, error)
+            return launch
+        self.doors[key] = door
+        given = {DAEMON: "1", SOCKETS: door.folder, OUTPUT: door.folder}
+        given[LOG_LEVEL] = env.get(LOG_LEVEL, ERRORS)
+        if self.library and INJECTION not in env:
+            given[INJECTION] = self.library
+        return replace(launch, env={**env, **given})
+
+    def let_go(self, key: str) -> None:
+        """Close the door of an ended attempt. Harmless when repeated."""
+        door = self.doors.pop(key, None)
+        if door is not None:
+            door.close(remove=True)
+
+    async def listen(self, bus: Bus, node_id: str) -> None:
+        """Answer gateways."""
+        await bus.subscribe(ask_node(node_id, "trace"), self._on_ask, concurrent=True)
+
+    async def close(self) -> None:
+        """End the captures and let go of the doors; jobs live on."""
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+        for door in self.doors.values():
+            door.close(remove=False)
+
+    async def _on_ask(self, subject: str, data: bytes) -> bytes:
+        received_ns = time.time_ns()
+        try:
+            ask = _ask.decode(data)
+        except msgspec.DecodeError as error:
+            return _encode(m.TraceState(fault=m.INVALID, text=f"not a TraceAsk: {error}"))
+        match ask:
+            case m.TraceClock():
+                return _encode(m.ClockRead(received_ns, time.time_ns()))
+            case m.TraceBegin():
+                return _encode(self._begin(ask))
+            case m.TraceLook():
+                return _encode(self._look(ask.job_id, ask.attempt, ask.trace))
+            case m.TraceFinish():
+                return _encode(self._finish(ask))
+            case m.TraceRead():
+                return _encode(await self._read(ask))
+            case m.TraceList():
+                return _encode(self._list(ask))
+            case _:
+                assert_never(ask)
+
+    def _begin(self, begin: m.TraceBegin) -> m.TraceState:
+        key = attempt_key(begin.job_id, begin.attempt)
+        door = self.doors.get(key)
+        if fault := self._fault(begin, door, key):
+            return fault
+        assert door is not None
+        capture = Capture(begin, door, self.kept, self.turn)
+        if not capture.parts:
+            return m.TraceState(fault=m.NOTHING, text=_nobody(begin, door))
+        self.captures[begin.trace] = capture
+        task = asyncio.create_task(capture.run(), name=f"trace {begin.trace}")
+        self.tasks.add(task)
+        task.add_done_callback(lambda done: self._ended(begin.trace, done))
+        return capture.shown()
+
+    def _fault(self, begin: m.TraceBegin, door: Door | None, key: str) -> m.TraceState | None:
+        """Return why a trace cannot begin."""
+        ahead_ns = begin.start_ns - time.time_ns()
+        if self.lost:
+            return m.TraceState(fault=m.NOTHING, text=self.lost)
+        if door is None:
+            why = f"attempt {key} does not run on this node, or its job declined to be traced"
+            return m.TraceState(fault=m.NOTHING, text=why)
+        if not TRACE_ID.fullmatch(begin.trace) or not 0 < begin.duration_ms <= DURATION_MS_MAX:
+            return m.TraceState(fault=m.INVALID, text="the id or the duration is not valid")
+        if not 0 < ahead_ns < LEAD_NS_MAX or len(begin.ranks) > RANKS_MAX:
+            return m.TraceState(fault=m.INVALID, text=f"the start is {ahead_ns} ns from now")
+        if any(capture.key == key for capture in self.captures.values()):
+            return m.TraceState(fault=m.BUSY, text=f"attempt {key} is traced already")
+        if len(self.captures) >= CAPTURES_MAX:
+            return m.TraceState(fault=m.BUSY, text=f"{CAPTURES_MAX} traces are under way here")
+        return None
+
+    def _ended(self, trace: str, task: asyncio.Task[None]) -> None:
+        self.tasks.discard(task)
+        self.captures.pop(trace, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("trace %s failed: %s", trace, error)
+
+    def _look(self, job_id: str, attempt: int, trace: str) -> m.TraceState:
+        key = f"{job_id}.{attempt}"
+        capture = self.captures.get(trace)
+        if capture is not None and capture.key == key:
+            return capture.shown()
+        state = self.kept.state(key, trace) if not self.lost else None
+        return state or m.TraceState(fault=m.UNKNOWN, text=f"trace {trace} of {key} is not here")
+
+    def _finish(self, finish: m.TraceFinish) -> m.TraceState:
+        """Pass on the gateway's second measurement; the first one that comes counts."""
+        capture = self.captures.get(finish.trace)
+        shown = self._look(finish.job_id, finish.attempt, finish.trace)
+        if capture is not None and not shown.fault and not capture.finish.done():
+            capture.finish.set_result(finish)
+        return shown
+
+    async def _read(self, ask: m.TraceRead) -> m.TracePart:
+        if self.lost:
+            return m.TracePart(fault=m.UNKNOWN, text=self.lost)
+        key = attempt_key(ask.job_id, ask.attempt)
+        return await asyncio.to_thread(self.kept.read, key, ask.trace, ask.file, ask.offset)
+
+    def _list(self, ask: m.TraceList) -> m.TraceListed:
+        going = [c.shown() for c in self.captures.values() if c.begin.job_id == ask.job_id]
+        kept = [] if self.lost else self.kept.of(ask.job_id)
+        return m.TraceListed(tuple(going + kept))
+
+
+def trace_folder(env: Mapping[str, str]) -> str:
+    """Return the folder of the attempt's door; empty for a job that has none."""
+    return env.get(OUTPUT, "") if env.get(SOCKETS) == env.get(OUTPUT) else ""
+
+
+def _nobody(begin: m.TraceBegin, door: Door) -> str:
+    """Return why no process of the attempt can be traced."""
+    if door.living():
+        ranks = ", ".join(map(str, begin.ranks))
+        return f"no process here has rank {ranks}: see the ranks with muster describe"
+    return (
+        "no process of the job asks to be traced: PyTorch's profiler does so from import on, a "
+        "CUDA program when Muster's CUPTI library was built (see docs/trace.md). Wait 5 s after "
+        "the start of the program"
+    )

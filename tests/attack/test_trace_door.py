@@ -1,0 +1,102 @@
+"""A job does what it likes with its door: nothing of it stops the agent or leaves its folder."""
+
+import asyncio
+import os
+import socket
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from services.node_agent.tracing import capture, datagrams
+from services.node_agent.tracing.doors import DATAGRAMS_MAX, Door, Folders
+
+
+@pytest.fixture
+async def door(tmp_path: Path) -> AsyncIterator[Door]:
+    found = Door(f"/tmp/muster-door-{os.getpid()}", "j.1", "red", 0, ())
+    found.open()
+    yield found
+    found.close(remove=True)
+    assert os.path.basename(found.folder) not in os.listdir("/tmp")
+
+
+def client(door: Door, name: str = "dynoconfigclient1") -> socket.socket:
+    found = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    found.bind(f"{door.folder}/{name}")
+    found.setblocking(False)
+    return found
+
+
+def send(sender: socket.socket, door: Door, data: bytes) -> None:
+    sender.sendto(data, f"{door.folder}/{datagrams.SOCKET}")
+
+
+async def answered(sender: socket.socket) -> bytes:
+    async with asyncio.timeout(5):
+        return await asyncio.get_running_loop().sock_recv(sender, 4_096)
+
+
+async def test_garbage_is_ignored_and_the_next_question_is_answered(door: Door) -> None:
+    with client(door) as sender:
+        for data in (b"x", b"\0" * 200, datagrams.HEADER.pack(1 << 60, b"req"), os.urandom(900)):
+            send(sender, door, data)
+        send(sender, door, datagrams.request((os.getpid(),)))
+        assert datagrams.text_of(await answered(sender)) == ""
+
+
+async def test_the_kernel_says_who_asks_whatever_the_datagram_says(door: Door) -> None:
+    with client(door) as sender:
+        send(sender, door, datagrams.request((1, 2, 3)))
+        await answered(sender)
+    assert [caller.pid for caller in door.living()] == [os.getpid()]
+
+
+async def test_a_sender_outside_the_folder_gets_no_answer(door: Door, tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        sender.bind(str(tmp_path / "s"))
+        sender.setblocking(False)
+        send(sender, door, datagrams.request((1,)))
+        await asyncio.sleep(0.05)
+        with pytest.raises(BlockingIOError):
+            sender.recv(100)
+    assert door.living() == []
+
+
+async def test_a_flood_is_read_at_a_bounded_rate(door: Door) -> None:
+    with client(door) as sender:
+        until = time.monotonic() + 0.5
+        while time.monotonic() < until:
+            try:
+                send(sender, door, b"x")
+            except BlockingIOError:
+                await asyncio.sleep(0.001)
+        await asyncio.sleep(0.01)
+        assert door.read_in_second <= DATAGRAMS_MAX + 1
+
+
+def test_a_link_in_place_of_a_file_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("{}")
+    os.symlink(tmp_path / "secret", tmp_path / "ab-0_1.json")
+    os.mkfifo(tmp_path / "ab-0_2.json")
+    assert capture._sizes(str(tmp_path), "ab") == {"ab-0_1.json": 0, "ab-0_2.json": 0}
+    for name in ("ab-0_1.json", "ab-0_2.json"):
+        with pytest.raises(OSError):
+            capture._opened(str(tmp_path / name), [])
+
+
+def test_a_note_that_leads_elsewhere_is_replaced(tmp_path: Path) -> None:
+    deep = tmp_path / ("d" * 60)
+    deep.mkdir()
+    (deep / "trace-folder").write_bytes(b"/etc/none")
+    folders = Folders(deep)
+    folders.open()
+    try:
+        assert folders.root.startswith("/tmp/muster-")
+        assert len(folders.of("j.1")) <= 54
+        again = Folders(deep)
+        again.open()
+        assert again.of("j.1") == folders.of("j.1") != folders.of("j.2")
+    finally:
+        os.rmdir(folders.root)
