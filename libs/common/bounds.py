@@ -40,6 +40,14 @@ NUMBERS: Final = {
     "rtt_ns": (0, 1 << 38),
     "received": (0, 1 << 43),
     "number": (0, 1 << 31),
+    "devices": (0, 256),
+    "used": (0, 256),
+    "sampled_ms": (0, 1 << 43),
+    "busy_ms": (0, 1 << 43),
+    "peak_percent": (0, 100),
+    "memory_peak_bytes": (0, 1 << 50),
+    "energy_mj": (-1, 1 << 43),
+    "idle_ms": (0, 1 << 38),
 }
 COUNTS: Final = {
     "gpus": 256,

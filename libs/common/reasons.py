@@ -61,6 +61,8 @@ IMAGES_DIFFER: Final = "images_differ"
 # The time of an allocation is over, or its user returned it.
 EXPIRED: Final = "expired"
 RELEASED: Final = "released"
+# All devices of the job were idle for longer than its tenant's policy allows.
+IDLE_GPUS: Final = "idle_gpus"
 # The attempt makes room for another job, or restarts with more nodes. Another attempt follows.
 PREEMPTED: Final = "preempted"
 GROWN: Final = "grown"

@@ -8,7 +8,8 @@ Writes: JobSubmitted, CancelRequested, TenantSet, KeyCreated, KeyRotated, KeyRev
   ModelShareSet, ModelLimitsSet, ModelAdapterSet, ModelUsed, ModelKeepRequested, ModelKeepDropped,
   NodeDeclaredDead, LeaseProfileSet, GpuServiceSet, GpuControlRequested, FabricTestRequested,
   NodeDrainCleared, NodeHoldCleared, QueueSet, JobUpdated, RequeueRequested, AllocationExtended,
-  ReservationSet, ReservationCleared, LockRequested, LockRenewRequested, LockReleaseRequested
+  ReservationSet, ReservationCleared, LockRequested, LockRenewRequested, LockReleaseRequested,
+  PriceSet, IdlePolicySet
 Decides: whether a request is valid and authorised, whether the log has room for it, which replica
   serves it
 Never: places a job

@@ -7,15 +7,21 @@ request for events that do not exist yet waits a while for them.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 import msgspec
 
 from libs.common import reading, subjects
 from libs.common.errors import Refused
+from libs.common.facts import AnyFact, Unknown
 from libs.common.messages import usage_messages
-from libs.common.messages.usage_messages import UsageAnswer, UsageAsk
+from libs.common.messages.usage_messages import (
+    ChargesAnswer,
+    ChargesAsk,
+    UsageAnswer,
+    UsageAsk,
+)
 from libs.common.transport.archive import (
     EVENTS_BYTES,
     JOB_SEQS_MAX,
@@ -30,13 +36,17 @@ from libs.common.transport.bus import Bus
 from libs.common.transport.log import Entry
 from services.audit.chain.heads import Head, encode
 from services.audit.export.bill import KINDS, Bill
+from services.audit.export.charges import Newest
 from services.audit.export.events import Position, parse_position, show_position
 from services.audit.export.feed import EventBatch, take
+from services.audit.export.fleet_use import CHARGE_KINDS, NODE_KINDS, FleetUse
 from services.audit.store.store import Store
 
 # The most commits in one answer; `libs.common.transport.archive` bounds its bytes.
 ASKED_MAX: Final = 256
 EVENTS_MAX: Final = 1_000
+# Later than every fact.
+FOR_EVER: Final = (1 << 63) - 1
 
 _encode: Final = msgspec.msgpack.Encoder().encode
 
@@ -68,6 +78,7 @@ class Answers:
         await bus.subscribe(subjects.ask_audit("events"), self._events, concurrent=True)
         await bus.subscribe(subjects.ask_audit("head"), self._head)
         await bus.subscribe(subjects.ask_audit("usage"), self._usage, concurrent=True)
+        await bus.subscribe(subjects.ask_audit("charges"), self._charges, concurrent=True)
 
     async def _commits(self, subject: str, data: bytes) -> bytes:
         ask = msgspec.msgpack.decode(data, type=ArchiveAsk)
@@ -117,14 +128,43 @@ class Answers:
             found = await asyncio.to_thread(self._bill, ask, until_s)
             return usage_messages.encode(found) if found is not None else b""
 
-    def _bill(self, ask: UsageAsk, until_s: float) -> UsageAnswer | None:
-        bill, head = Bill(ask.tenant), self.store.head_now()
-        for record in self.store.of_kinds(KINDS, ask.since_ns, ask.until_ns):
+    async def _charges(self, subject: str, data: bytes) -> bytes:
+        """Answer with the newest charges of a time; with nothing if the asker waits no longer."""
+        ask, until_s = usage_messages.decode_charges_ask(data), time.monotonic() + USAGE_S
+        async with self._billing:
+            found = await asyncio.to_thread(self._newest_charges, ask, until_s)
+            return usage_messages.encode(found) if found is not None else b""
+
+    def _newest_charges(self, ask: ChargesAsk, until_s: float) -> ChargesAnswer | None:
+        newest, head = Newest(ask), self.store.head_now()
+        for record in self.store.of_kinds(CHARGE_KINDS, ask.since_ns, ask.until_ns):
             if time.monotonic() > until_s:
                 return None
-            for fact in reading.read_alone(record.subject, record.data).facts:
-                bill.add(fact)
-        return bill.answer(head.seq if head is not None else 0)
+            commit = reading.read_alone(record.subject, record.data)
+            for fact in commit.facts:
+                newest.add(fact, commit.at_ns)
+        return newest.answer(head.seq if head is not None else 0)
+
+    def _bill(self, ask: UsageAsk, until_s: float) -> UsageAnswer | None:
+        bill, head = Bill(ask.tenant, ask.further), self.store.head_now()
+        fleet = FleetUse(ask.since_ns, ask.until_ns) if ask.fleet else None
+        reads: list[tuple[Sequence[str], int, int, Callable[[AnyFact | Unknown, int], None]]] = [
+            (KINDS, ask.since_ns, ask.until_ns, bill.add)
+        ]
+        if fleet is not None:
+            # An attempt of the time is charged at its end, which may be later.
+            reads.append((CHARGE_KINDS, ask.since_ns, FOR_EVER, fleet.add))
+            reads.append((NODE_KINDS, 0, ask.until_ns, fleet.add))
+        for kinds, since_ns, until_ns, add in reads:
+            for record in self.store.of_kinds(kinds, since_ns, until_ns):
+                if time.monotonic() > until_s:
+                    return None
+                commit = reading.read_alone(record.subject, record.data)
+                for fact in commit.facts:
+                    add(fact, commit.at_ns)
+        found = bill.answer(head.seq if head is not None else 0)
+        found.fleet = fleet.answer() if fleet is not None else []
+        return found
 
     async def _head(self, subject: str, data: bytes) -> bytes:
         head = self.head()

@@ -19,6 +19,7 @@ from libs.common.transport.bus import Bus
 from services.node_agent.core import actions as a
 from services.node_agent.core import observations as o
 from services.node_agent.core.state import State
+from services.node_agent.devices import use_watch
 from services.node_agent.devices.attempts import slices_of_others, undivided
 from services.node_agent.devices.device_commands import Controlling, modes_of
 from services.node_agent.devices.instances import Instances
@@ -112,6 +113,10 @@ class DeviceWork:
             sampling=self.sampling(),
             tell=self.tell,
         )
+
+    async def watch_use(self) -> None:
+        """Sample the devices of running jobs for what they use, for ever."""
+        await use_watch.watch(self.state, self.sampling(), self.tell)
 
     async def listen(self, bus: Bus, node_id: NodeId) -> None:
         """Answer gateways that ask about the devices."""

@@ -202,6 +202,7 @@ class Agent:
         serve(self.sampling.run(), "sampling")
         serve(self.means.resident.watch(lambda: self.state), "standbys")
         serve(self.devices.watch_jobs(), "hangs")
+        serve(self.devices.watch_use(), "use of devices")
         serve(self.jobs.watchdog.run(), "lease watchdog")
         await stop.wait()
         await self._drain()

@@ -17,6 +17,7 @@ from libs.common.facts import (
     JobRejected,
     UsageCharged,
 )
+from libs.common.prices import priced
 from libs.common.quantities import counted, month_of
 from libs.common.state.cluster import Job, Tenant, tenant_of
 from libs.common.state.ordering import AFTER_OF_TENANT_MAX, HOUR_NS
@@ -69,12 +70,15 @@ def charge(state: State, now_ns: int) -> Sequence[AnyFact]:
     """Charge an ended attempt once."""
     for due in state.cluster.uncharged.values():
         job = state.cluster.jobs.get(due.job_id)
+        values = structs.asdict(due)
+        models = values.pop("models")
         return (
             UsageCharged(
-                **structs.asdict(due),
+                **values,
                 hour=now_ns // HOUR_NS,
                 user=job.user if job is not None else "",
                 lines=lines_of(job, due),
+                parts=priced(models, state.cluster.prices, due.began_ns, due.ended_ns),
             ),
         )
     return NONE

@@ -6,8 +6,8 @@ Reads: all facts
 Writes: TermBegan, PluginDisabled, ClusterConfigured, LeaseExtended, LeaseProfileSettled,
   ClusterRestored, RestoreSettled, StateHashed, JobQueued, ElementBegun, JobPlaced, JobStopOrdered,
   JobPreempted, DevicesReserved, JobRequeued, JobClosed,
-  AllocationWarned, ModelAutoscaled, ReplicasScaled, KeptPlaced, KeptGranted, KeptEvicted, NodeLost,
-  NodeReturned, NodeHeldBack, NodeHoldEnded, NodeRemoved,
+  AllocationWarned, JobIdleWarned, ModelAutoscaled, ReplicasScaled, KeptPlaced, KeptGranted,
+  KeptEvicted, NodeLost, NodeReturned, NodeHeldBack, NodeHoldEnded, NodeRemoved,
   FabricTestBegun, FabricRoundOrdered, FabricRoundClosed, FabricTestEnded, PreflightEnded,
   NodeDrained, LockGranted, LockRenewed, LockFreed
 Decides: order, placement, preemption, retries, stops, replicas of models and what they

@@ -29,7 +29,13 @@ from libs.common.state.cluster import Cluster, Job, Model, Node, all_over, owes_
 from libs.common.state.ordering import POLICIES
 from libs.common.timing import PROFILES, Timing
 from services.scheduler.leases.renewals import is_empty
-from tests.property import facts_of_devices, facts_of_fabric, facts_of_kept, facts_of_locks
+from tests.property import (
+    facts_of_devices,
+    facts_of_fabric,
+    facts_of_kept,
+    facts_of_locks,
+    facts_of_use,
+)
 from tests.property.fact_values import (
     JOBS,
     KEYS,
@@ -139,6 +145,7 @@ def by_gateways(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
     yield from facts_of_fabric.by_gateways(cluster, chance)
     yield from facts_of_kept.by_gateways(cluster, chance)
     yield from facts_of_locks.by_gateways(chance)
+    yield from facts_of_use.by_gateways(chance)
     for node in cluster.nodes.values():
         if not node.usable:
             yield f.NodeDeclaredDead(
@@ -220,6 +227,7 @@ def by_scheduler(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
     yield f.StateHashed(seq=cluster.state_hash.seq + 1, schema="s", parts={"jobs": b"d"})
     yield from facts_of_kept.by_scheduler(cluster, chance)
     yield from facts_of_locks.by_scheduler(cluster)
+    yield from facts_of_use.by_scheduler(cluster, chance)
     for job in cluster.jobs.values():
         yield from _of_job(cluster, job, chance)
     for model in cluster.models.values():

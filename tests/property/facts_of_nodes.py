@@ -13,7 +13,7 @@ from libs.common.model import (
     NodeId,
 )
 from libs.common.state.cluster import Cluster
-from tests.property import facts_of_devices, facts_of_fabric, facts_of_kept
+from tests.property import facts_of_devices, facts_of_fabric, facts_of_kept, facts_of_use
 from tests.property.fact_values import (
     DIRECTORIES,
     GPUS,
@@ -60,7 +60,9 @@ def _of_member(job_id: JobId, attempt: int, node_id: NodeId, chance: Random) -> 
         node_id=node_id,
         exit_code=chance.randrange(3),
         run_ms=chance.randrange(100),
+        use=facts_of_use.use(chance),
     )
+    yield from facts_of_use.of_member(job_id, attempt, node_id, chance)
     yield f.JobRefused(job_id=job_id, attempt=attempt, node_id=node_id, reason="no device")
     yield f.JobReleased(job_id=job_id, attempt=attempt, node_id=node_id)
     yield f.ReplicaReady(job_id=job_id, attempt=attempt, node_id=node_id)

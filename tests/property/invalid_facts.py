@@ -25,7 +25,13 @@ from libs.common.model import (
 from libs.common.model_spec import ModelSpec, Replica
 from libs.common.state.cluster import Cluster
 from libs.common.timing import Timing
-from tests.property import facts_of_devices, facts_of_fabric, facts_of_kept, facts_of_locks
+from tests.property import (
+    facts_of_devices,
+    facts_of_fabric,
+    facts_of_kept,
+    facts_of_locks,
+    facts_of_use,
+)
 from tests.property.fact_values import (
     GPUS,
     JOBS,
@@ -194,6 +200,7 @@ def wild(chance: Random) -> AnyFact:
     return chance.choice(
         (
             *made,
+            *facts_of_use.wild(word, number, job_id, node_id),
             *_wild_preemption(
                 job_id=job_id, attempt=attempt, node_id=node_id, members=members, number=number
             ),

@@ -46,10 +46,10 @@ def test_lines_add_up_to_the_charge_with_an_idle_line() -> None:
     found = billed().answer(9)
     assert found == UsageAnswer(
         [
-            UsageLine("a", "a", "", "", "m", "idle", share_ms=550),
-            UsageLine("a", "a", "ada", "k1", "m", "requests", 2, 20, 10, 200),
-            UsageLine("a", "b", "bob", "k2", "m", "requests", 2, 20, 7, 300),
-            UsageLine("b", "b", "bob", "", "", "job", share_ms=70),
+            UsageLine("a", "a", "", "", "m", "idle", share_ms=550, charges=2),
+            UsageLine("a", "a", "ada", "k1", "m", "requests", 2, 20, 10, 200, charges=1),
+            UsageLine("a", "b", "bob", "k2", "m", "requests", 2, 20, 7, 300, charges=1),
+            UsageLine("b", "b", "bob", "", "", "job", share_ms=70, charges=1),
         ],
         {"a": 1_050, "b": 70},
         9,
@@ -100,9 +100,11 @@ def test_a_guest_sees_its_own_use_of_a_shared_model_and_nothing_of_the_owner() -
 def test_csv_has_the_exact_numbers() -> None:
     text = as_csv(usage_shown(billed().answer(9), ("model",), "b"))
     assert text.splitlines() == [
-        "payer,tenant,user,key,model,kind,requests,input_tokens,output_tokens,share_ms,gpu_seconds",
-        "a,,,,m,requests,2,20,7,300,0.003",
-        "b,,,,,job,0,0,0,70,0.0007",
+        "payer,tenant,user,key,model,kind,requests,input_tokens,output_tokens,share_ms,gpu_seconds,"
+        "gpu,job,period,charges,busy_share_ms,idle_share_ms,unmeasured_share_ms,energy_wh,"
+        "cost_micros,cost,currency",
+        "a,,,,m,requests,2,20,7,300,0.003,,,,1,0,0,300,0.0,0,0.00,",
+        "b,,,,,job,0,0,0,70,0.0007,,,,1,0,0,70,0.0,0,0.00,",
     ]
 
 

@@ -99,6 +99,13 @@ LEFT_AT_DEFAULT = (
     *("job.started.isolation", "job.started.image", "job.started.image_in_registry"),
     "job.finished.exit_code",
     "job.finished.run_ms",
+    "job.finished.use",
+    *(
+        f"usage.charged.{name}"
+        for name in (
+            *("began_ns", "ended_ns", "gpus", "busy_share_ms", "idle_share_ms", "use", "parts"),
+        )
+    ),
     "job.checkpointed.at_ns",
     "node.registered.peer_address",
     "node.registered.peer_key",

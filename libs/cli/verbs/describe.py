@@ -10,6 +10,7 @@ from libs.cli.jobs import command_line, elements_of, ends_in, gpus_requested, ut
 from libs.cli.terminal import history
 from libs.cli.terminal.output import formatted, print_table, print_value, tinted
 from libs.cli.terminal.table import BOLD, Column, clean, state_colour
+from libs.cli.use import use_text
 from libs.client.profile import Profile, read_profile
 
 MEMBERS: Final = (
@@ -79,6 +80,9 @@ def _print_job(job: Json) -> None:
         ("Preempted", _preempted(job)),
         ("Grown", _count(job.get("grown"))),
         ("Checkpoint", _checkpoints(job)),
+        ("GPU use", use_text(job["use"], _devices(job)) if job.get("use") else ""),
+        ("Hint", "; ".join((job.get("use") or {}).get("hints") or ())),
+        ("Idle", job.get("idle_warning")),
         ("GPU errors", "; ".join(job.get("gpu_errors") or ())),
         ("Refused", _refused(job)),
         ("Preflight", _preflight(job)),
@@ -99,6 +103,11 @@ def _pulls(profile: Profile, job: Json) -> str:
         return ""
     found = ask(profile, "GET", job_path(str(job["id"]), "pulls"))["pulls"]
     return "; ".join(f"{each['node_id']}: {each['progress']}" for each in found)
+
+
+def _devices(job: Json) -> int:
+    """Return how many GPUs the job requested on all its nodes."""
+    return int(job.get("gpus") or 0) * max(1, int(job.get("nodes") or 1))
 
 
 def _array(job: Json) -> str:

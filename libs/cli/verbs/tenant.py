@@ -5,6 +5,7 @@ from urllib.parse import quote
 
 import click
 
+from libs.cli.flags.durations import DURATION, show_duration
 from libs.cli.flags.numbers import Number
 from libs.cli.flags.sizes import show_size
 from libs.cli.gateway import Json, ask, ask_all
@@ -137,12 +138,55 @@ def set_tenant(name: str, form: str, **given: object) -> None:
     )
 
 
+@command.command("idle")
+@click.argument("name")
+@click.argument("action", type=click.Choice(["off", "warn", "checkpoint", "release"]))
+@click.option(
+    "--after",
+    "idle_for",
+    type=DURATION,
+    metavar="DURATION",
+    help="Warn when all GPUs of a job were idle for so long (default: 30m, at least 1m).",
+)
+@click.option(
+    "--grace",
+    type=DURATION,
+    metavar="DURATION",
+    help="Time from the warning until the job is ended (default: 5m).",
+)
+@formatted
+def set_idle_policy(
+    name: str, action: str, idle_for: int | None, grace: int | None, form: str
+) -> None:
+    """Choose what happens to jobs whose GPUs are all idle.
+
+    After the warning, `checkpoint` ends the job with its own grace time to save, and `release` ends
+    it within 10 s.
+    """
+    times = {"idle_for": idle_for, "grace": grace}
+    body = {
+        "action": action,
+        **{field: value for field, value in times.items() if value is not None},
+    }
+    tenant = ask(read_profile(), "PUT", f"{_path(name)}/idle", body=body)
+    if not print_value(tenant, form):
+        print(f"tenant {name}: {_idle(tenant)}")
+
+
 @command.command("rm")
 @click.argument("name")
 def remove_tenant(name: str) -> None:
     """Remove a tenant that has no keys, models or active jobs."""
     ask(read_profile(), "DELETE", _path(name))
     print(f"tenant {name} is removed")
+
+
+def _idle(tenant: Json) -> str:
+    action = tenant["idle_action"]
+    if action == "off":
+        return "jobs with idle GPUs go on"
+    ends = f", {action} {show_duration(tenant['idle_grace_s'])} later" if action != "warn" else ""
+    return f"jobs with idle GPUs are warned after {show_duration(tenant['idle_s'])}{ends}"
 
 
 def _path(name: str) -> str:

@@ -54,6 +54,27 @@ class ArrayShown(Shown):
     states: dict[str, int] = {}
 
 
+class UseShown(Shown):
+    """The use of GPUs as agents sampled it; null: the driver does not report it.
+
+    `used` of the `devices` were busy at some time. `average_percent` and `peak_percent` are busy
+    percentages. `memory_peak_bytes` is the most memory in use on one GPU, of `memory_bytes`.
+    `shared`: another job had one of the GPUs at the same time, so the figures are those of both.
+    """
+
+    devices: int = 0
+    used: int = 0
+    measured_s: float = 0.0
+    average_percent: int = 0
+    peak_percent: int = 0
+    memory_peak_bytes: int | None = None
+    memory_bytes: int | None = None
+    energy_wh: float | None = None
+    shared: bool = False
+    simulated: bool = False
+    hints: list[str] = []
+
+
 class JobShown(Shown):
     """A job in full.
 
@@ -74,7 +95,8 @@ class JobShown(Shown):
 
     `cpus_milli` (thousandths of a CPU) and `memory_bytes` are requested on each node; 0: none.
     `reservation` is the one that the job names. `trace_id` is that of the job's spans; empty if
-    they are not recorded.
+    they are not recorded. `use` is that of GPUs in all attempts that have ended. `idle_warning`
+    says since when all GPUs of the job are idle, and what follows.
     """
 
     id: str = ""
@@ -143,6 +165,8 @@ class JobShown(Shown):
     memory_bytes: int = 0
     reservation: str = ""
     trace_id: str = ""
+    use: UseShown | None = None
+    idle_warning: str = ""
 
 
 class Blocker(Shown):

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from libs.common.errors import Corrupt, Refused, TooNew
+from libs.common.errors import Corrupt, Refused
 from libs.common.facts import packing
 from libs.common.facts.allocation_facts import AllocationExtended as AllocationExtended
 from libs.common.facts.allocation_facts import AllocationWarned as AllocationWarned
@@ -21,6 +21,13 @@ from libs.common.facts.device_facts import GpuFaulted as GpuFaulted
 from libs.common.facts.device_facts import GpuRecovered as GpuRecovered
 from libs.common.facts.device_facts import GpuServiceSet as GpuServiceSet
 from libs.common.facts.device_facts import JobOverShare as JobOverShare
+from libs.common.facts.efficiency_facts import ChargePart as ChargePart
+from libs.common.facts.efficiency_facts import DeviceUse as DeviceUse
+from libs.common.facts.efficiency_facts import EfficiencyWish as EfficiencyWish
+from libs.common.facts.efficiency_facts import IdlePolicySet as IdlePolicySet
+from libs.common.facts.efficiency_facts import JobIdleSeen as JobIdleSeen
+from libs.common.facts.efficiency_facts import JobIdleWarned as JobIdleWarned
+from libs.common.facts.efficiency_facts import PriceSet as PriceSet
 from libs.common.facts.fabric_facts import FabricDecision as FabricDecision
 from libs.common.facts.fabric_facts import FabricProbed as FabricProbed
 from libs.common.facts.fabric_facts import FabricRoundClosed as FabricRoundClosed
@@ -99,7 +106,8 @@ from libs.common.facts.model_facts import ModelWish as ModelWish
 from libs.common.facts.model_facts import ReplicaReady as ReplicaReady
 from libs.common.facts.model_facts import ReplicasScaled as ReplicasScaled
 from libs.common.facts.model_facts import ReplicaUnready as ReplicaUnready
-from libs.common.facts.nesting import DEPTH_MAX, array_length, too_deep
+from libs.common.facts.nesting import DEPTH_MAX, array_length, kind_in, too_deep
+from libs.common.facts.nesting import UNDECODABLE as UNDECODABLE
 from libs.common.facts.node_facts import LinkChosen as LinkChosen
 from libs.common.facts.node_facts import NodeDeclaredDead as NodeDeclaredDead
 from libs.common.facts.node_facts import NodeRegistered as NodeRegistered
@@ -138,8 +146,6 @@ from libs.common.facts.usage_facts import ModelUsed as ModelUsed
 VERSION: Final = 1
 PACKED: Final = 2
 READS: Final = PACKED
-# Errors that a decoder raises for malformed bytes.
-UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 OrderFact = (
@@ -171,6 +177,7 @@ GatewayFact = (
     | NodeHoldCleared
     | OrderFact
     | LockWish
+    | EfficiencyWish
 )
 QuotaFact = (
     JobAdmitted | JobRejected | UsageCharged | BudgetExhausted | BudgetRenewed | QuotaTermBegan
@@ -185,6 +192,7 @@ JobDecision = (
     | JobRequeued
     | JobClosed
     | AllocationWarned
+    | JobIdleWarned
 )
 NodeDecision = NodeLost | NodeReturned | NodeHeldBack | NodeHoldEnded | NodeRemoved | FabricDecision
 ModelDecision = ModelAutoscaled | ReplicasScaled
@@ -193,6 +201,7 @@ NodeJobFact = (
     JobStarted
     | JobCheckpointed
     | JobOverShare
+    | JobIdleSeen
     | JobFinished
     | JobRefused
     | JobReleased
@@ -251,10 +260,6 @@ class _Outline(msgspec.Struct, frozen=True, array_like=True):
     facts: msgspec.Raw
 
 
-class _Kind(msgspec.Struct, frozen=True):
-    kind: str
-
-
 KINDS: Final[dict[str, type[Fact]]] = {str(t.__struct_config__.tag): t for t in AnyFact.__args__}
 
 _encoder = msgspec.msgpack.Encoder()
@@ -263,7 +268,6 @@ _packed = msgspec.msgpack.Decoder(_Packed)
 _facts = msgspec.msgpack.Decoder(tuple[msgspec.Raw, ...])
 _fact = msgspec.msgpack.Decoder(AnyFact)
 _outline = msgspec.msgpack.Decoder(_Outline)
-_kind = msgspec.msgpack.Decoder(_Kind)
 
 
 def encode(commit: Commit) -> bytes:
@@ -332,7 +336,7 @@ def outline(data: bytes) -> tuple[str, int]:
 
 def _decode_packed(commit: Commit, data: bytes) -> Commit:
     if commit.min_reader > READS:
-        raise _too_new(commit.min_reader)
+        raise packing.too_new(commit.min_reader, READS)
     if commit.facts:
         return commit
     try:
@@ -362,7 +366,7 @@ def _decode_slowly(data: bytes) -> Commit:
     except UNDECODABLE as error:
         raise Corrupt(f"these bytes are not a commit: {error}") from error
     if head.min_reader > READS:
-        raise _too_new(head.min_reader)
+        raise packing.too_new(head.min_reader, READS)
     facts = tuple(_decode_fact(bytes(raw)) for raw in raws)
     return Commit(
         version=head.version,
@@ -382,18 +386,4 @@ def _decode_fact(raw: bytes) -> AnyFact | Unknown:
         fact: AnyFact = _fact.decode(raw)
         return fact
     except UNDECODABLE:
-        return Unknown(name=_name_of(raw), raw=raw)
-
-
-def _name_of(raw: bytes) -> str:
-    try:
-        return _kind.decode(raw).kind
-    except UNDECODABLE:
-        return "?"
-
-
-def _too_new(needed: int) -> TooNew:
-    return TooNew(
-        f"a commit needs reader version {needed}, this is version {READS}: upgrade this "
-        "process and restart it"
-    )
+        return Unknown(name=kind_in(raw), raw=raw)

@@ -3,6 +3,7 @@
 Pure; part of the union in `facts/__init__.py`.
 """
 
+from libs.common.facts.efficiency_facts import ChargePart, DeviceUse
 from libs.common.facts.fact import Fact
 from libs.common.facts.usage_facts import ChargeLine
 from libs.common.model import JobId, JobSpec, Member, NodeId, TenantId
@@ -58,7 +59,10 @@ class UsageCharged(Fact, frozen=True, tag="usage.charged"):
     is in thousandths of a CPU and in MiB, times milliseconds. `hour` is the hour since 1970 by
     quota's clock, up to which earlier use has decayed (`ordering.py`); 0: unknown. `user` is the
     job's. For a replica, `lines` are the parts of `share_ms` that requests caused; it was idle for
-    the rest.
+    the rest. `parts` are those of each model of GPU at each price. In `busy_share_ms` the devices
+    computed and in `idle_share_ms` they did not; the rest was not measured. `use` is that of all
+    members. The attempt was placed at `began_ns` and ended at `ended_ns`, by the wall clocks of the
+    schedulers (0: unknown), on `gpus` devices.
     """
 
     job_id: JobId
@@ -70,6 +74,13 @@ class UsageCharged(Fact, frozen=True, tag="usage.charged"):
     hour: int = 0
     user: str = ""
     lines: tuple[ChargeLine, ...] = ()
+    began_ns: int = 0
+    ended_ns: int = 0
+    gpus: int = 0
+    busy_share_ms: int = 0
+    idle_share_ms: int = 0
+    use: DeviceUse | None = None
+    parts: tuple[ChargePart, ...] = ()
 
 
 class JobQueued(Fact, frozen=True, tag="job.queued"):
@@ -157,7 +168,7 @@ class JobFinished(Fact, frozen=True, tag="job.finished"):
 
     `exit_code` None with `signal` 0: the agent did not observe the end; `reason` gives the cause.
     `run_ms` is the run time by the node's boot clock, at least 1 if the process ran; 0: not
-    measured.
+    measured. `use` is that of the member's devices; None: no sample of them was taken.
     """
 
     job_id: JobId
@@ -171,6 +182,7 @@ class JobFinished(Fact, frozen=True, tag="job.finished"):
     stderr_bytes: int = 0
     dropped_bytes: int = 0
     run_ms: int = 0
+    use: DeviceUse | None = None
 
 
 class JobRefused(Fact, frozen=True, tag="job.refused"):

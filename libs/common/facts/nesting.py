@@ -1,4 +1,4 @@
-"""Measures how deeply a message is nested, without recursion.
+"""Measures how deeply a message is nested, without recursion, and reads the kind of a fact.
 
 Pure. Decoders recurse, and where they give up depends on the caller's stack: two readers could
 disagree about the same bytes. This count depends on the bytes alone. Tests:
@@ -6,6 +6,11 @@ tests/unit/test_reading.py.
 """
 
 from typing import Final
+
+import msgspec
+
+# Errors that a decoder raises for malformed bytes.
+UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 # A valid commit nests about 6 levels.
 DEPTH_MAX: Final = 64
@@ -39,6 +44,21 @@ _FIXED: Final = {
 }
 _EXTENDED: Final = {0xC7: 1, 0xC8: 2, 0xC9: 4}
 _CONTAINERS: Final = {0xDC: (2, 1), 0xDD: (4, 1), 0xDE: (2, 2), 0xDF: (4, 2)}
+
+
+class _Kind(msgspec.Struct, frozen=True):
+    kind: str
+
+
+_kind: Final = msgspec.msgpack.Decoder(_Kind)
+
+
+def kind_in(data: bytes) -> str:
+    """Return the kind of a fact that cannot be decoded; "?" if it has none."""
+    try:
+        return _kind.decode(data).kind
+    except UNDECODABLE:
+        return "?"
 
 
 def too_deep(data: bytes) -> bool:

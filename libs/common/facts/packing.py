@@ -9,6 +9,8 @@ tests/unit/test_packed_commits.py.
 import zlib
 from typing import Final
 
+from libs.common.errors import TooNew
+
 # Bytes of one commit's facts before packing. A node's commit has a lower bound, because its key may
 # be stolen.
 UNPACKED_BYTES_MAX: Final = 8 << 20
@@ -45,3 +47,11 @@ def unpack(data: bytes, bytes_max: int) -> bytes:
     if not stream.eof or stream.unused_data:
         raise ValueError(f"the packed facts are damaged, or more than {bytes_max} bytes")
     return found
+
+
+def too_new(needed: int, reads: int) -> TooNew:
+    """Return the error for a commit that needs a later reader than this one."""
+    return TooNew(
+        f"a commit needs reader version {needed}, this is version {reads}: upgrade this "
+        "process and restart it"
+    )

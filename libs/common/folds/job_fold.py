@@ -6,17 +6,23 @@ members are in `member_fold.py`.
 
 from typing import Final
 
+from libs.common import efficiency, reasons
 from libs.common import facts as f
-from libs.common import reasons
 from libs.common.change import IGNORED, Change, Stamp
-from libs.common.folds import array_fold, member_fold, model_fold, order_fold, preemption_fold
+from libs.common.folds import (
+    array_fold,
+    efficiency_fold,
+    member_fold,
+    model_fold,
+    order_fold,
+    preemption_fold,
+)
 from libs.common.life import job_life
 from libs.common.model import JobId, Member, attempt_key
 from libs.common.state import arrivals, ledger
 from libs.common.state.cluster import (
     ENDED_JOBS_KEPT,
     Cancel,
-    Charge,
     Cluster,
     Elements,
     Job,
@@ -24,7 +30,6 @@ from libs.common.state.cluster import (
     all_over,
     tenant_of,
 )
-from libs.common.state.ordering import MIB
 
 # Bound of a member's measured run time: this many times its placed span, plus a margin.
 SPAN_PARTS: Final = 2
@@ -232,24 +237,15 @@ def closed(cluster: Cluster, fact: f.JobClosed, stamp: Stamp) -> Change:
 
 
 def _note_charge(cluster: Cluster, job: Job, stamp: Stamp) -> None:
-    """Note the charge that quota owes for an attempt that has ended."""
+    """Note the charge that quota owes for an attempt that has ended, and the use of its devices."""
     placed_ms = max(0, stamp.at_ns - job.placed_ns) // 1_000_000
+    job.idle = None
+    cluster.idle.pop(job.job_id, None)
     if job.members and job.charged < job.attempt:
-        members = job.members.values()
-        used = sum(
-            sum(hold.share for hold in member.gpus) * _used_ms(member, placed_ms)
-            for member in members
-        )
-        run_ms = sum(_used_ms(member, placed_ms) for member in members)
-        charge = Charge(
-            job_id=job.job_id,
-            attempt=job.attempt,
-            tenant=job.tenant,
-            share_ms=used,
-            cpu_ms=job.spec.cpus_milli * run_ms,
-            memory_ms=job.spec.host_bytes // MIB * run_ms,
-        )
+        run_ms = {node_id: _used_ms(member, placed_ms) for node_id, member in job.members.items()}
+        charge = efficiency_fold.charge_of(cluster, job, run_ms, stamp)
         cluster.uncharged[attempt_key(job.job_id, job.attempt)] = charge
+        job.use = efficiency.of_attempts(job.use, charge.use)
 
 
 def _used_ms(member: MemberView, placed_ms: int) -> int:

@@ -54,7 +54,8 @@ def finished(cluster: Cluster, fact: f.JobFinished, stamp: Stamp) -> Change:
     member = job.members[fact.node_id]
     member.exit_code, member.signal = fact.exit_code, fact.signal
     member.reason, member.detail, member.run_ms = fact.reason, fact.detail, fact.run_ms
-    member.ended_ns = stamp.at_ns
+    member.ended_ns, member.use = stamp.at_ns, fact.use
+    end_idle(cluster, job, member)
     _follow_members(job)
     return Change((fact.job_id,))
 
@@ -136,9 +137,18 @@ def lose_member(cluster: Cluster, job: Job, member: MemberView) -> bool:
         0,
     )
     member.ready, member.ready_ns, member.ended_ns = False, 0, 0
+    member.use = None
+    end_idle(cluster, job, member)
     ledger.release(cluster, job, member)
     _follow_members(job)
     return True
+
+
+def end_idle(cluster: Cluster, job: Job, member: MemberView) -> None:
+    """Note that the member's devices are not idle any more, or that it has ended."""
+    member.idle_ns, job.idle = 0, None
+    if not any(each.idle_ns for each in job.members.values()):
+        cluster.idle.pop(job.job_id, None)
 
 
 def current(cluster: Cluster, job_id: JobId, attempt: int) -> Job | None:

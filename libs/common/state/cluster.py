@@ -14,6 +14,7 @@ from libs.common.adapters import Adapter
 from libs.common.life import job_life
 from libs.common.model import GpuId, JobId, NodeId, TenantId, attempt_key
 from libs.common.model_spec import ModelSpec
+from libs.common.prices import Price
 from libs.common.state.arrivals import Arrivals
 from libs.common.state.device import Claim as Claim
 from libs.common.state.device import GpuView as GpuView
@@ -187,6 +188,10 @@ class Cluster(msgspec.Struct):
     settling: bool = False
     # The newest hash of this state that a leader recorded.
     state_hash: StateHash = NO_HASH
+    # The price list: the prices of each name, the oldest first.
+    prices: dict[str, list[Price]] = {}
+    # Jobs with a member whose devices are all idle.
+    idle: dict[JobId, None] = {}
 
 
 def epoch_at(cluster: Cluster, seq: int) -> int:

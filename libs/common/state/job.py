@@ -3,6 +3,7 @@
 import msgspec
 
 from libs.common import arrays
+from libs.common.facts.efficiency_facts import DeviceUse
 from libs.common.life import job_life
 from libs.common.model import AttemptRef, GpuHold, GpuId, JobId, JobSpec, NodeId, TenantId
 from libs.common.state.fabric import Preflight
@@ -39,6 +40,9 @@ class MemberView(msgspec.Struct):
     port: int = 0
     # The digest of its image, if a registry has it.
     image: str = ""
+    # The use of its devices, once it has ended, and since when they are all idle (0: they are not).
+    use: DeviceUse | None = None
+    idle_ns: int = 0
 
 
 class Pin(msgspec.Struct, frozen=True):
@@ -59,6 +63,18 @@ class Cancel(msgspec.Struct, frozen=True, order=True):
     grace_s: int
     signal: int
     user: str = ""
+
+
+class IdleWarning(msgspec.Struct, frozen=True):
+    """The warning that all devices of an attempt have been idle for `idle_s`, since `since_ns`.
+
+    `action` follows at `ends_ns` if they stay idle (0: nothing follows).
+    """
+
+    idle_s: int
+    action: str
+    since_ns: int
+    ends_ns: int
 
 
 class Elements(msgspec.Struct):
@@ -129,6 +145,10 @@ class Job(msgspec.Struct):
     pin: Pin | None = None
     # The `traceparent` of the request that submitted it; empty: its spans are not recorded.
     trace: str = ""
+    # The use of devices in all attempts that have ended.
+    use: DeviceUse | None = None
+    # The warning that the devices of this attempt are idle.
+    idle: IdleWarning | None = None
 
     @property
     def ref(self) -> AttemptRef:
@@ -150,6 +170,12 @@ class Job(msgspec.Struct):
         if self.elements is None or self.spec.array is None or not self.spec.array.at_once:
             return True
         return len(self.elements.alive) < self.spec.array.at_once
+
+
+def idle_since_ns(job: Job) -> int:
+    """Return since when all devices of the attempt are idle; 0 if one of its members works."""
+    times = [member.idle_ns for member in job.members.values()]
+    return max(times) if times and all(times) else 0
 
 
 def has_mixed_images(job: Job) -> bool:

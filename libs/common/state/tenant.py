@@ -4,6 +4,7 @@ from typing import Final
 
 import msgspec
 
+from libs.common.facts.efficiency_facts import DeviceUse
 from libs.common.model import PER_LIFE, PER_MONTH, JobId, TenantId
 from libs.common.state.ordering import Use
 
@@ -40,6 +41,10 @@ class Tenant(msgspec.Struct):
     # Dependencies of its jobs that are not met yet (`Ordering.waits`).
     dependencies: int = 0
     max_pool_bytes: int = 0
+    # The policy for its jobs whose devices are idle (IdlePolicySet).
+    idle_action: str = "off"
+    idle_s: int = 0
+    idle_grace_s: int = 0
 
     @property
     def waiting_max(self) -> int:
@@ -67,7 +72,10 @@ class Tenant(msgspec.Struct):
 
 
 class Charge(msgspec.Struct, frozen=True):
-    """The use of an ended attempt, as UsageCharged records it."""
+    """The use of an ended attempt, as UsageCharged records it.
+
+    `models` are the parts of `share_ms` by model of GPU; they add up to it.
+    """
 
     job_id: JobId
     attempt: int
@@ -75,3 +83,10 @@ class Charge(msgspec.Struct, frozen=True):
     share_ms: int
     cpu_ms: int = 0
     memory_ms: int = 0
+    began_ns: int = 0
+    ended_ns: int = 0
+    gpus: int = 0
+    busy_share_ms: int = 0
+    idle_share_ms: int = 0
+    use: DeviceUse | None = None
+    models: tuple[tuple[str, int], ...] = ()

@@ -14,7 +14,12 @@ import msgspec
 from libs.common import subjects
 from libs.common.errors import Refused, Trimmed, Unavailable
 from libs.common.messages import usage_messages
-from libs.common.messages.usage_messages import UsageAnswer, UsageAsk
+from libs.common.messages.usage_messages import (
+    ChargesAnswer,
+    ChargesAsk,
+    UsageAnswer,
+    UsageAsk,
+)
 from libs.common.transport.bus import Bus
 from libs.common.transport.log import Entry, Log
 
@@ -141,14 +146,16 @@ async def events(bus: Bus, after: str, limit: int, wait_s: float = 0.0) -> Event
     return found
 
 
-async def usage(bus: Bus, since_ns: int, until_ns: int, tenant: str = "") -> UsageAnswer:
-    """Return what was used and charged in a time, by or for this tenant (empty: all tenants).
-
-    Raises Unavailable.
-    """
-    ask = usage_messages.encode(UsageAsk(since_ns, until_ns, tenant))
-    answer = await bus.request(subjects.ask_audit("usage"), ask, USAGE_S)
+async def usage(bus: Bus, ask: UsageAsk) -> UsageAnswer:
+    """Return what was used and charged in a time. Raises Unavailable."""
+    answer = await bus.request(subjects.ask_audit("usage"), usage_messages.encode(ask), USAGE_S)
     return usage_messages.decode_answer(answer)
+
+
+async def charges(bus: Bus, ask: ChargesAsk) -> ChargesAnswer:
+    """Return the newest charges of a time. Raises Unavailable."""
+    answer = await bus.request(subjects.ask_audit("charges"), usage_messages.encode(ask), USAGE_S)
+    return usage_messages.decode_charges(answer)
 
 
 async def head(bus: Bus) -> bytes:

@@ -46,6 +46,8 @@ LEVELS: Final[dict[type[f.Fact], float]] = {
     f.KeyRotated: RECORDS,
     f.KeyLimitsSet: RECORDS,
     f.TenantSet: RECORDS,
+    f.PriceSet: RECORDS,
+    f.IdlePolicySet: RECORDS,
     f.NodeInvited: RECORDS,
     f.NodeJoined: RECORDS,
     f.CancelRequested: ENDINGS,
@@ -75,6 +77,8 @@ OF_A_MODEL: Final = (
 # Facts that administrators record about a tenant take none of its bytes, because they stop a flood.
 BY_ADMINISTRATORS: Final = (
     f.TenantSet,
+    f.PriceSet,
+    f.IdlePolicySet,
     f.KeyCreated,
     f.KeyRotated,
     f.KeyLimitsSet,

@@ -49,6 +49,7 @@ from services.api_gateway.intents.secret_intents import SecretShown
 from services.api_gateway.traces.shown import TraceShown
 from services.api_gateway.views.adapters import AdapterList, AdapterShown
 from services.api_gateway.views.allocations import AllocationShown, HoldShown
+from services.api_gateway.views.charges import ChargeList
 from services.api_gateway.views.fabric import FabricShown, TestShown
 from services.api_gateway.views.fleet import FleetNodeShown
 from services.api_gateway.views.identity import KeyShown, TenantShown
@@ -61,6 +62,7 @@ from services.api_gateway.views.memory import NodeMemoryShown
 from services.api_gateway.views.models import ModelShown
 from services.api_gateway.views.nodes import GpuFull, NodeFull, NodeShown
 from services.api_gateway.views.output_search import SearchAnswer
+from services.api_gateway.views.prices import PriceList
 from services.api_gateway.views.queues import QueueShown
 from services.api_gateway.views.reservations import ReservationShown
 from services.api_gateway.views.usage import UsageList
@@ -217,6 +219,11 @@ ANSWERS: Final[dict[tuple[str, str], Answer]] = {
     ("GET", "/v1/state"): Answer(kind=dict[str, Any]),
     ("GET", "/v1/access"): Answer(kind=AccessList),
     ("GET", "/v1/usage"): Answer(kind=UsageList, media=(JSON, "text/csv")),
+    ("GET", "/v1/charges"): Answer(kind=ChargeList, media=(JSON, "text/csv")),
+    ("GET", "/v1/prices"): Answer(kind=PriceList),
+    ("PUT", "/v1/prices/{name}"): Answer(kind=PriceList),
+    ("DELETE", "/v1/prices/{name}"): GONE,
+    ("PUT", "/v1/tenants/{name}/idle"): Answer(kind=TenantShown),
     ("GET", "/v1/audit/events"): Answer(media=(BATCH, EVENTS)),
     ("GET", "/v1/audit/head"): Answer(kind=dict[str, Any]),
     ("GET", "/v1/tenants"): _list("tenants", TenantShown),

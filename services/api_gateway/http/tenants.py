@@ -54,7 +54,7 @@ async def list_tenants(request: Request) -> Response:
 async def show_tenant(request: Request, name: str) -> Response:
     """Show one tenant with its use."""
     moment, _ = await viewed(request, MomentQuery)
-    tenant = _tenant(moment.cluster, principal_of(request), name)
+    tenant = tenant_of_request(moment.cluster, principal_of(request), name)
     return answer(tenant_shown(moment.cluster, tenant))
 
 
@@ -68,7 +68,7 @@ async def set_tenant(request: Request, name: str) -> Response:
         intents.tenant_setting(await body_of(request), name, principal_of(request).user),
         200 if known else 201,
     )
-    tenant = _tenant(gateway.cluster, principal_of(request), name)
+    tenant = tenant_of_request(gateway.cluster, principal_of(request), name)
     return answer(tenant_shown(gateway.cluster, tenant), 201 if known is None else 200)
 
 
@@ -76,12 +76,13 @@ async def set_tenant(request: Request, name: str) -> Response:
 async def remove_tenant(request: Request, name: str) -> Response:
     """Remove a tenant that has no keys, no deployed models and no jobs that have not ended."""
     gateway, principal = gateway_without_query(request), principal_of(request)
-    tenant = _tenant(gateway.cluster, principal, name)
+    tenant = tenant_of_request(gateway.cluster, principal, name)
     await on_record(request, intents.tenant_removal(gateway.cluster, tenant, principal.user), 204)
     return Response(status_code=204)
 
 
-def _tenant(cluster: Cluster, principal: Principal, name: str) -> Tenant:
+def tenant_of_request(cluster: Cluster, principal: Principal, name: str) -> Tenant:
+    """Return a tenant that the principal may see. Raises Problem 404."""
     found = intents.known_tenant(cluster, name)
     if found is None or not roles.sees(principal, name):
         kind = Problem if found is None else Denied

@@ -6,12 +6,19 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from libs.common.errors import Refused
+from libs.common.messages.usage_messages import FURTHER, UsageAsk
 from libs.common.transport import archive
 from services.api_gateway.access import roles
 from services.api_gateway.http.queries import Query, answer, documented, principal_of, settled
 from services.api_gateway.intents.fields import check_one_of
 from services.api_gateway.times import instant_ns
-from services.api_gateway.views.usage import PARTS, as_csv, usage_shown
+from services.api_gateway.views.usage import (
+    PARTS,
+    as_csv,
+    periods_in,
+    usage_shown,
+    with_running,
+)
 
 router = APIRouter(tags=["tenants"])
 
@@ -23,13 +30,16 @@ class UsageQuery(Query, frozen=True):
     """The time and the form of the answer.
 
     `since` and `until`: an instant, or a duration before now; empty: from the first record, until
-    now. `by`: some of tenant, user, key, model, separated by commas. `format`: json or csv.
+    now. `by`: some of tenant, user, key, model, gpu, job, and one of hour, day and month, separated
+    by commas. `format`: json or csv. `fleet`: yes also shows operators what of all GPUs' time was
+    allocated.
     """
 
     since: str = ""
     until: str = ""
     by: str = "tenant,user,model"
     format: str = "json"
+    fleet: bool = False
 
 
 @router.get("/v1/usage", openapi_extra=documented(UsageQuery))
@@ -40,15 +50,41 @@ async def usage(request: Request) -> Response:
     """
     gateway, query = await settled(request, UsageQuery)
     check_one_of("format", query.format, FORMATS)
-    by = [part for part in query.by.split(",") if part]
-    for part in by:
-        check_one_of("by", part, PARTS)
+    by = parts_of(query.by)
     now_ns = gateway.clock.wall_ns()
-    since_ns = instant_ns(query.since, "since", now_ns)
-    until_ns = instant_ns(query.until, "until", now_ns) or now_ns + 1
-    if until_ns <= since_ns:
-        raise Refused(f"until: {query.until!r} is not after since {query.since!r}")
+    since_ns, until_ns = span_of(query.since, query.until, now_ns)
     eyes = roles.eyes(principal_of(request))
-    found = await archive.usage(gateway.bus, since_ns, until_ns, eyes or "")
+    ask = UsageAsk(
+        since_ns=since_ns,
+        until_ns=until_ns,
+        tenant=eyes or "",
+        further=tuple(part for part in by if part in FURTHER),
+        fleet=query.fleet and eyes is None,
+    )
+    found = await archive.usage(gateway.bus, ask)
+    if ask.fleet:
+        found.fleet = with_running(found.fleet, gateway.cluster, since_ns, min(until_ns, now_ns))
     shown = usage_shown(found, by, eyes)
     return Response(as_csv(shown), media_type=CSV) if query.format == "csv" else answer(shown)
+
+
+def parts_of(text: str) -> list[str]:
+    """Return the parts that lines are told apart by. Raises Refused."""
+    by = [part for part in text.split(",") if part]
+    for part in by:
+        check_one_of("by", part, PARTS)
+    if len(periods_in(by)) > 1:
+        raise Refused(f"by: {text[:64]!r} has several periods: give one of hour, day and month")
+    return by
+
+
+def span_of(since: str, until: str, now_ns: int) -> tuple[int, int]:
+    """Return the time that was asked for, from its first nanosecond to before the second value.
+
+    Raises Refused.
+    """
+    since_ns = instant_ns(since, "since", now_ns)
+    until_ns = instant_ns(until, "until", now_ns) or now_ns + 1
+    if until_ns <= since_ns:
+        raise Refused(f"until: {until!r} is not after since {since!r}")
+    return since_ns, until_ns

@@ -19,6 +19,7 @@ from libs.common.quantities import counted
 from services.api_gateway.times import rfc3339
 from services.api_gateway.views.fabric_words import FABRIC_WORDS
 from services.api_gateway.views.lock_words import LOCK_WORDS
+from services.api_gateway.views.use_words import USE_WORDS
 
 SEQS_PER_JOB: Final = 1_000
 FIRST_KEPT: Final = 100
@@ -305,6 +306,7 @@ _SUMMARY: Final[dict[type, Callable[[Any], str]]] = {
     f.UsageCharged: lambda x: (
         f"attempt {x.attempt} charged to {x.tenant}: {x.share_ms / 100_000:.2f} GPU seconds"
     ),
+    **USE_WORDS,
     f.BudgetExhausted: lambda x: (
         f"tenant {x.tenant} has used up its {x.gpu_hours} GPU hours"
         + (f" of {x.month}" if x.month else "")

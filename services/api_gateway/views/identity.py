@@ -17,7 +17,8 @@ class TenantShown(msgspec.Struct):
     """A tenant's limits (0: none) and its present use; GPUs are counted in devices.
 
     `gpu_hours_used` counts against `gpu_hours`: since the tenant exists, or in this month, as
-    `gpu_hours_per` says.
+    `gpu_hours_per` says. `idle_action` is what happens to its jobs whose GPUs are all idle: the
+    user is warned after `idle_s`, and a job is ended `idle_grace_s` later.
     """
 
     name: str
@@ -35,6 +36,9 @@ class TenantShown(msgspec.Struct):
     jobs_waiting: int
     gpu_hours_used: float
     keys: int
+    idle_action: str = "off"
+    idle_s: int = 0
+    idle_grace_s: int = 0
 
 
 class KeyShown(msgspec.Struct, omit_defaults=True):
@@ -102,6 +106,9 @@ def tenant_shown(cluster: Cluster, tenant: Tenant) -> TenantShown:
         jobs_waiting=tenant.waiting,
         gpu_hours_used=round(tenant.budget_share_ms / _SHARE_MS_PER_HOUR, 3),
         keys=sum(key.tenant == tenant.tenant for key in cluster.keys.values()),
+        idle_action=tenant.idle_action,
+        idle_s=tenant.idle_s,
+        idle_grace_s=tenant.idle_grace_s,
     )
 
 

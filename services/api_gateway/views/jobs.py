@@ -16,6 +16,7 @@ from libs.common.state import suspects
 from libs.common.state.cluster import Cluster, Job, MemberView, is_ready, silent_nodes, waits_for
 from libs.common.state.ordering import DEFAULT_QUEUE
 from services.api_gateway.times import rfc3339
+from services.api_gateway.views.charges import UseShown, use_shown
 from services.api_gateway.views.others import preempted_by
 
 
@@ -87,7 +88,8 @@ class JobShown(msgspec.Struct):
 
     `cpus_milli` (thousandths of a CPU) and `memory_bytes` are requested on each node; 0: none.
     `reservation` is the one that the job names. `trace_id` is that of the job's spans; empty if
-    they are not recorded.
+    they are not recorded. `use` is that of GPUs in all attempts that have ended. `idle_warning`
+    says since when all GPUs of the job are idle, and what follows.
     """
 
     id: str
@@ -156,6 +158,8 @@ class JobShown(msgspec.Struct):
     memory_bytes: int = 0
     reservation: str = ""
     trace_id: str = ""
+    use: UseShown | None = None
+    idle_warning: str = ""
 
 
 def job_shown(cluster: Cluster, job: Job) -> JobShown:
@@ -170,7 +174,19 @@ def job_shown(cluster: Cluster, job: Job) -> JobShown:
     shown.reservation = job.spec.reservation
     context = parse(job.trace) if job.trace else None
     shown.trace_id = "" if context is None else context.trace_id
+    shown.use = use_shown(job.use)
+    shown.idle_warning = idle_words(job)
     return shown
+
+
+def idle_words(job: Job) -> str:
+    """Return the warning that the job's GPUs are idle, and what follows; empty without one."""
+    warning = job.idle
+    if warning is None:
+        return ""
+    what = f"all its GPUs have been idle since {rfc3339(warning.since_ns)}"
+    follows = f": {warning.action} at {rfc3339(warning.ends_ns)}" if warning.ends_ns else ""
+    return what + follows
 
 
 def _preflight(job: Job) -> PreflightShown | None:

@@ -1,72 +1,112 @@
 """Adds up what was used and charged: one line for each key and model, and for each user's jobs.
 
-Pure. The shares of a payer's lines add up to what UsageCharged charged it, because each charge is
-split into its lines and an idle line. Tests: tests/unit/test_audit_bill.py.
+Pure. The shares and costs of a payer's lines add up to what UsageCharged charged it, because each
+charge is split into its cells (`charge_cells.py`). Tests: tests/unit/test_audit_bill.py.
 """
 
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 
 from libs.common import facts as f
 from libs.common.facts import AnyFact
 from libs.common.messages.usage_messages import (
-    IDLE,
+    GPU,
     JOB,
+    PERIODS,
     REQUESTS,
     Name,
     UsageAnswer,
     UsageLine,
     merged,
+    name_of,
+    new_line,
 )
+from services.audit.export.charge_cells import Cell, cells_of
 
 # The kinds of facts that are read.
 KINDS: Final = ("model.used", "usage.charged")
-# With more lines, those of users are added up without their keys, then without their users.
+# With more lines, they are added up without their jobs, then without their keys, then without their
+# users.
 LINES_MAX: Final = 3_000
+# How a period is written.
+WRITTEN: Final = {"hour": "%Y-%m-%dT%H:00Z", "day": "%Y-%m-%d", "month": "%Y-%m"}
 
 
 class Bill:
-    """The bill of one time: of all tenants, or of what one tenant pays or uses."""
+    """The bill of one time: of all tenants, or of what one tenant pays or uses.
 
-    def __init__(self, tenant: str = "") -> None:
+    `further` names what else tells lines apart (`usage_messages.FURTHER`).
+    """
+
+    def __init__(self, tenant: str = "", further: Sequence[str] = ()) -> None:
         self.tenant = tenant
+        self.by_gpu, self.by_job = GPU in further, JOB in further
+        self.period = next((part for part in further if part in PERIODS), "")
         self.lines: dict[Name, UsageLine] = {}
         self.charged: dict[str, int] = {}
+        self.costs: dict[str, dict[str, int]] = {}
 
-    def add(self, fact: AnyFact | f.Unknown) -> None:
-        """Add a fact; other kinds add nothing."""
+    def add(self, fact: AnyFact | f.Unknown, at_ns: int = 0) -> None:
+        """Add a fact that was recorded at this time; other kinds add nothing."""
         if isinstance(fact, f.ModelUsed):
             for use in fact.uses:
-                self._add_use(use)
+                self._add_use(use, period_of(self.period, at_ns))
         elif isinstance(fact, f.UsageCharged):
-            self._add_charge(fact)
+            self._add_charge(fact, period_of(self.period, at_ns))
 
-    def _add_use(self, use: f.ModelUse) -> None:
-        line = self._line(use.owner, use.tenant, use.user, use.key_id, use.model, REQUESTS)
+    def _add_use(self, use: f.ModelUse, period: str) -> None:
+        line = self._line(
+            Name(
+                payer=use.owner,
+                tenant=use.tenant,
+                user=use.user,
+                key=use.key_id,
+                model=use.model,
+                kind=REQUESTS,
+                job=use.job_id if self.by_job else "",
+                period=period,
+            )
+        )
         line.requests += use.requests
         line.input_tokens += use.input_tokens
         line.output_tokens += use.output_tokens
 
-    def _add_charge(self, fact: f.UsageCharged) -> None:
-        payer = fact.tenant
-        self.charged[payer] = self.charged.get(payer, 0) + fact.share_ms
-        # Ids of users' jobs contain no hyphen; a replica's is its model's name and a number.
-        model, _, _ = fact.job_id.rpartition("-")
-        if not model:
-            self._line(payer, payer, fact.user, "", "", JOB).share_ms += fact.share_ms
-            return
-        for part in fact.lines:
-            line = self._line(payer, part.tenant, part.user, part.key_id, model, REQUESTS)
-            line.share_ms += part.share_ms
-        idle = fact.share_ms - sum(part.share_ms for part in fact.lines)
-        self._line(payer, payer, "", "", model, IDLE).share_ms += idle
+    def _add_charge(self, fact: f.UsageCharged, period: str) -> None:
+        self.charged[fact.tenant] = self.charged.get(fact.tenant, 0) + fact.share_ms
+        for part in fact.parts:
+            if part.currency:
+                costs = self.costs.setdefault(fact.tenant, {})
+                costs[part.currency] = costs.get(part.currency, 0) + part.cost_micros
+        job = fact.job_id if self.by_job else ""
+        for cell in cells_of(fact):
+            line = self._line(self._name(fact.tenant, cell, job, period))
+            line.share_ms += cell.share_ms
+            line.cost_micros += cell.cost_micros
+            line.busy_share_ms += cell.busy_share_ms
+            line.idle_share_ms += cell.idle_share_ms
+            line.energy_mj += cell.energy_mj
+            line.charges += 1
 
-    def _line(
-        self, payer: str, tenant: str, user: str, key: str, model: str, kind: str
-    ) -> UsageLine:
-        name = (payer, tenant, user, key, model, kind)
+    def _name(self, payer: str, cell: Cell, job: str, period: str) -> Name:
+        return Name(
+            payer=payer,
+            tenant=cell.tenant,
+            user=cell.user,
+            key=cell.key,
+            model=cell.model,
+            kind=cell.kind,
+            gpu=cell.gpu if self.by_gpu else "",
+            job=job,
+            period=period,
+            currency=cell.currency,
+        )
+
+    def _line(self, name: Name) -> UsageLine:
         found = self.lines.get(name)
         if found is None:
-            found = self.lines[name] = UsageLine(*name)
+            found = self.lines[name] = new_line(name)
         return found
 
     def answer(self, seq: int) -> UsageAnswer:
@@ -76,19 +116,18 @@ class Bill:
             for line in self.lines.values()
             if not self.tenant or self.tenant in (line.payer, line.tenant)
         ]
-        for blank in (_without_key, _without_user):
+        for blanks in (("job",), ("job", "key"), ("job", "key", "user")):
             if len(lines) > LINES_MAX:
-                lines = merged(lines, blank)
-        return UsageAnswer(sorted(lines, key=_name), self.charged, seq)
+                lines = merged(lines, partial(_without, blanks))
+        return UsageAnswer(sorted(lines, key=name_of), self.charged, seq, self.costs)
 
 
-def _name(line: UsageLine) -> Name:
-    return line.payer, line.tenant, line.user, line.key, line.model, line.kind
+def period_of(period: str, at_ns: int) -> str:
+    """Return the hour, day or month of a time in UTC; empty without a period."""
+    if not period:
+        return ""
+    return datetime.fromtimestamp(at_ns // 1_000_000_000, UTC).strftime(WRITTEN[period])
 
 
-def _without_key(line: UsageLine) -> Name:
-    return line.payer, line.tenant, line.user, "", line.model, line.kind
-
-
-def _without_user(line: UsageLine) -> Name:
-    return line.payer, line.tenant, "", "", line.model, line.kind
+def _without(gone: Sequence[str], line: UsageLine) -> Name:
+    return name_of(line)._replace(**dict.fromkeys(gone, ""))

@@ -35,6 +35,7 @@ from services.node_agent.core.state import (
     key_of,
     local_digest,
 )
+from services.node_agent.core.use_round import note_round
 from services.node_agent.drivers.readings import WEDGED
 
 ATTEMPTS_MAX: Final = 8_192
@@ -76,6 +77,8 @@ def apply(state: State, seen: o.Observation, now_ns: int) -> None:
             if key in state.attempts:
                 state.attempts[key].hit = hits.Hit(MPS_LOST, detail)
                 _stop(state, key, state.attempts[key], Stop(MPS_LOST, SIGTERM, HIT_GRACE_MS))
+        case o.UseSampled(readings):
+            note_round(state, readings, now_ns)
         case o.EvidenceSaved(key, where):
             _evidence_saved(state, key, where)
         case o.DeviceErrorSeen():
@@ -241,19 +244,15 @@ def _accept_start(state: State, key: str, attempt: Attempt | None, order: StartO
     if attempt is None or attempt.order is not None:
         return
     attempt.order, attempt.seq, attempt.rank = order, order.seq, order.rank
-    attempt.gpus, attempt.slices = (
-        tuple(hold.uuid for hold in order.gpus),
-        mig.slices_of(order.gpus),
-    )
+    attempt.gpus = tuple(hold.uuid for hold in order.gpus)
+    attempt.slices = mig.slices_of(order.gpus)
     attempt.time_limit_s, attempt.grace_s, attempt.ignore_lease = (
         order.spec.time_limit_s,
         order.spec.grace_s,
         order.spec.ignores_lease,
     )
-    attempt.hang, attempt.share = (
-        attempt.hang or hangs.hang_of(order.spec.hang_timeout_s),
-        attempt.share or shares.share_of(order.gpus),
-    )
+    attempt.hang = attempt.hang or hangs.hang_of(order.spec.hang_timeout_s)
+    attempt.share = attempt.share or shares.share_of(order.gpus)
     attempt.standby = attempt.standby or standby.standby_of(order)
     if attempt.health is None:
         attempt.health = (

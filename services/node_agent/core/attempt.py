@@ -10,7 +10,7 @@ import msgspec
 from libs.common.messages import StartOrder
 from libs.common.model import AttemptRef, GpuId
 from libs.common.reasons import TIME_LIMIT
-from services.node_agent.core import hangs, hits, serving, shares
+from services.node_agent.core import device_use, hangs, hits, serving, shares
 from services.node_agent.core import observations as o
 from services.node_agent.core.standby import Standby
 
@@ -75,6 +75,7 @@ class Attempt(msgspec.Struct, kw_only=True):
     hit: hits.Hit | None = None
     hang: hangs.Hang | None = None
     share: shares.Share | None = None
+    use: device_use.Use = msgspec.field(default_factory=device_use.Use)
     queued: int = 0
     stored: int = 0
 

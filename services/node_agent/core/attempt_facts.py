@@ -11,8 +11,8 @@ from libs.common.facts import NodeFact
 from libs.common.life.job_life import CANCELLED
 from libs.common.model import NodeId
 from libs.common.reasons import BY_THE_AGENT, STOPPED, TIME_LIMIT
+from services.node_agent.core import device_use, serving, shares, standby
 from services.node_agent.core import devices as d
-from services.node_agent.core import serving, shares, standby
 from services.node_agent.core import state as s
 from services.node_agent.core.observations import Exit
 from services.node_agent.core.serving import Health
@@ -73,6 +73,20 @@ def _health_facts(attempt: Attempt, node_id: NodeId) -> list[NodeFact]:
             job_id=ref.job_id, attempt=ref.attempt, node_id=node_id, reason=health.wrong
         )
     ]
+
+
+def _idle_facts(attempt: Attempt, node_id: NodeId, now_ns: int) -> list[NodeFact]:
+    """Return that all devices are idle, or that one works again, if the log does not know it.
+
+    Replicas have no such facts: without requests they are idle, and autoscaling ends them.
+    """
+    if attempt.phase != s.LAUNCHED or attempt.health is not None:
+        return []
+    idle_ms = device_use.take_idle(attempt.use, now_ns)
+    if idle_ms is None:
+        return []
+    (job_id, number) = (attempt.ref.job_id, attempt.ref.attempt)
+    return [f.JobIdleSeen(job_id=job_id, attempt=number, node_id=node_id, idle_ms=idle_ms)]
 
 
 def _answers_stop(attempt: Attempt) -> bool:
@@ -164,6 +178,7 @@ def ready_facts(state: State, attempt: Attempt, now_ns: int) -> list[NodeFact]:
         + _health_facts(attempt, node_id)
         + _checkpoint_facts(attempt, node_id, now_ns)
         + _share_facts(state, attempt, now_ns)
+        + _idle_facts(attempt, node_id, now_ns)
     )
     over = attempt.phase == s.EXITED and is_released(state, attempt, now_ns)
     alone_ns = end_due_ns(attempt)
@@ -235,6 +250,7 @@ def _finished(state: State, attempt: Attempt) -> f.JobFinished:
         stderr_bytes=end.stderr_bytes,
         dropped_bytes=end.dropped_bytes,
         run_ms=end.run_ms,
+        use=device_use.total(attempt.use),
     )
 
 

@@ -9,6 +9,7 @@ from libs.common.devices.error_catalogue import Seen
 from libs.common.messages import ControlOrder, Desired, KeepOrder, Lease, Orders
 from libs.common.model import AttemptRef, GpuId
 from libs.common.reasons import EXITED
+from services.node_agent.core.device_use import Reading
 from services.node_agent.core.devices import Trouble
 from services.node_agent.core.shares import Use
 from services.node_agent.core.used import Used
@@ -187,6 +188,12 @@ class ShareSampled(msgspec.Struct, frozen=True):
     used: dict[GpuId, Use]
 
 
+class UseSampled(msgspec.Struct, frozen=True):
+    """The readings of the devices on which attempts work; silent devices are absent."""
+
+    readings: dict[GpuId, Reading]
+
+
 class EvidenceSaved(msgspec.Struct, frozen=True):
     """The evidence of a hang is saved; `where` says where."""
 
@@ -311,6 +318,7 @@ Observation = (
     | DesiredReceived
     | AttemptObservation
     | ShareLost
+    | UseSampled
     | EvidenceSaved
     | DeviceObservation
     | KeepSeen

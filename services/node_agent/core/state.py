@@ -123,6 +123,7 @@ def begin(
             hangs.hang_of(found.hang_timeout_s),
         )
         attempt.share = shares.share_of_parts(found.parts)
+        attempt.use.told = None
         state.attempts[key] = attempt
         state.touched[key] = None
     return state

@@ -28,7 +28,11 @@ AT_ONCE_MAX: Final = 3
 # Machine faults that can come at once. The others take a lease or a start limit.
 SUDDEN: Final = (reasons.SUPERVISOR_LOST, reasons.GPU_FAULT, reasons.MPS_LOST)
 # The reason of a stop that ends an allocation well, and the reason that the job then ends with.
-GIVEN_BACK: Final = {reasons.EXPIRED: reasons.EXPIRED, reasons.CANCELLED: reasons.RELEASED}
+GIVEN_BACK: Final = {
+    reasons.EXPIRED: reasons.EXPIRED,
+    reasons.CANCELLED: reasons.RELEASED,
+    reasons.IDLE_GPUS: reasons.IDLE_GPUS,
+}
 
 
 def settled(job: Job, wall_ns: int) -> JobClosed | JobRequeued:
@@ -55,16 +59,18 @@ def settled(job: Job, wall_ns: int) -> JobClosed | JobRequeued:
         return JobRequeued(
             job_id=job.job_id, attempt=job.attempt, reason=job.stop_reason, counted=False
         )
+    if _ended_idle(job, members):
+        reason = reasons.IDLE_GPUS
     if reason == "" and (job.cancel is None or job.spec.serve is None):
         return JobClosed(
             job_id=job.job_id, attempt=job.attempt, outcome=job_life.COMPLETED, exit_code=0
         )
-    if reason == reasons.CANCELLED or job.cancel is not None:
+    if reason in (reasons.CANCELLED, reasons.IDLE_GPUS) or job.cancel is not None:
         return JobClosed(
             job_id=job.job_id,
             attempt=job.attempt,
             outcome=job_life.CANCELLED,
-            reason=reasons.CANCELLED,
+            reason=reason if reason == reasons.IDLE_GPUS else reasons.CANCELLED,
             exit_code=code,
         )
     counted = reason not in (
@@ -136,6 +142,12 @@ def _reason(job: Job, members: list[MemberView]) -> str:
         if any(member.signal and member.reason != reasons.STOPPED for member in members)
         else reasons.FAILED
     )
+
+
+def _ended_idle(job: Job, members: list[MemberView]) -> bool:
+    """Return whether the attempt was stopped because its devices were idle."""
+    is_idle = job.stop_reason == reasons.IDLE_GPUS and job.cancel is None
+    return is_idle and not _had_completed(members)
 
 
 def _had_completed(members: list[MemberView]) -> bool:

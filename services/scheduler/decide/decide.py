@@ -24,6 +24,7 @@ from libs.common.state.plugins import PluginFault
 from libs.common.state.state_hash import NO_HASH, StateHash
 from services.scheduler.decide.elastic import grow
 from services.scheduler.decide.fabric import drain_suspect
+from services.scheduler.decide.idle import end_idle
 from services.scheduler.decide.locks import serve_locks
 from services.scheduler.decide.nodes import (
     bury_node,
@@ -101,6 +102,7 @@ def decide(
         or stop_drained(state, observed.drained)
         or stop_unstarted(state, now_ns)
         or expire(state)
+        or end_idle(state, now_ns if wall_ns is None else wall_ns)
         or stop_unsaved(state)
         or bury_node(state)
         or return_node(state)

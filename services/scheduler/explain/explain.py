@@ -17,6 +17,7 @@ from services.scheduler.explain.asker import job_named
 from services.scheduler.explain.changes import cheapest
 from services.scheduler.explain.classes import Blocker, blocker
 from services.scheduler.explain.estimate import estimate
+from services.scheduler.explain.idle_words import ended_because, idle_words
 from services.scheduler.explain.measured import (
     measured_racks,
     measuring,
@@ -50,7 +51,10 @@ def explain(state: State, job_id: JobId, run_on_copy: RunOnCopy = copied) -> Ans
             _silent(state, job, silent)
             if silent
             else answer(
-                state, job_id, job.state, _explain_active(job) + _quoted(state.cluster, job)
+                state,
+                job_id,
+                job.state,
+                _explain_active(job, state.wall_ns) + _quoted(state.cluster, job),
             )
         )
     if any(test.job_id == job_id for test in state.cluster.fabric.tests.values()):
@@ -71,7 +75,7 @@ def explain(state: State, job_id: JobId, run_on_copy: RunOnCopy = copied) -> Ans
 def prove(state: State, job: Job, run_on_copy: RunOnCopy) -> Answer:
     """Return the explanation for a waiting job, in a state in which no decision is left."""
     if job.state != job_life.QUEUED:
-        return answer(state, job.job_id, job.state, _explain_active(job))
+        return answer(state, job.job_id, job.state, _explain_active(job, state.wall_ns))
     ahead = order.before(state, job, NAMED_MAX)
     text, blockers, otherwise = reason.of(state, job, ahead)
     found = [change.what for change in cheapest(state, job, run_on_copy)]
@@ -129,12 +133,12 @@ def _quoted(cluster: Cluster, job: Job) -> str:
     return "".join(f"; {each}" for each in words if each)
 
 
-def _explain_active(job: Job) -> str:
+def _explain_active(job: Job, wall_ns: int) -> str:
     if job.state in job_life.ENDED:
         if words := model_crashes.never_began(job):
             return f"it has ended: {job.state}, because {words}"
         return f"it has ended: {job.state}" + (
-            f" ({job.reason})" if job.reason not in ("", job.state) else ""
+            f" ({ended_because(job)})" if job.reason not in ("", job.state) else ""
         )
     if job.stop_reason == reasons.GROWN and job.preemption.reserved:
         return (
@@ -142,10 +146,10 @@ def _explain_active(job: Job) -> str:
             f"{', '.join(member.node_id for member in job.preemption.reserved)}"
         )
     if job.state == job_life.RUNNING and job.spec.allocation is None and not job.stop_reason:
-        return f"it runs on {', '.join(job.members)}: it is not waiting"
+        return f"it runs on {', '.join(job.members)}: it is not waiting{idle_words(job, wall_ns)}"
     text = f"it is {job.state} and waits for {waits_for(job)}"
     nodes = ", ".join(job.members)
-    return f"{text} on {nodes}" if nodes else text
+    return f"{text} on {nodes}{idle_words(job, wall_ns)}" if nodes else text
 
 
 def _silent(state: State, job: Job, nodes: list[NodeId]) -> Answer:
@@ -153,7 +157,7 @@ def _silent(state: State, job: Job, nodes: list[NodeId]) -> Answer:
 
     Only its node or an operator can tell whether it still runs.
     """
-    text = f"{_explain_active(job)}; {job_life.silence(nodes)}"
+    text = f"{_explain_active(job, state.wall_ns)}; {job_life.silence(nodes)}"
     remedy = (
         f"wait for {nodes[0]}, or, when nothing of it is running any more: muster node dead "
         f"{nodes[0]}"

@@ -114,6 +114,7 @@ class State:
         self.reserved_pools = self.reserved_notes.pools
         self.none_free: tuple[object, ...] = ()
         self.restless = Restless()
+        self.idle_look_ns = 0
         self.refresh(all_of(cluster))
 
     @property
