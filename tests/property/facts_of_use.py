@@ -7,6 +7,7 @@ from random import Random
 
 from libs.common import facts as f
 from libs.common.facts import AnyFact, DeviceUse
+from libs.common.life import job_life
 from libs.common.model import JobId, NodeId
 from libs.common.state.cluster import Cluster
 from libs.common.state.job import idle_since_ns
@@ -49,15 +50,15 @@ def of_member(job_id: JobId, attempt: int, node_id: NodeId, chance: Random) -> I
 
 
 def by_scheduler(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
-    for job_id in cluster.idle:
-        job = cluster.jobs[job_id]
-        if since_ns := idle_since_ns(job):
+    """A warning of each job that runs; one that is not idle now was idle when it was decided."""
+    for job in cluster.jobs.values():
+        if job.state in job_life.ON_NODES:
             yield f.JobIdleWarned(
-                job_id=job_id,
+                job_id=job.job_id,
                 attempt=job.attempt,
                 idle_s=1,
                 action=chance.choice(ACTIONS),
-                since_ns=since_ns,
+                since_ns=idle_since_ns(job) or 1,
                 ends_ns=chance.randrange(9),
             )
 

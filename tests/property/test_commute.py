@@ -109,6 +109,8 @@ SELDOM: Final = {
     "kept.observed": 2.0,
     **dict.fromkeys(("node.link_chosen", "node.watchdog_changed"), 0.1),
     **dict.fromkeys(("reservation.set", "reservation.cleared"), 0.02),
+    **dict.fromkeys(("price.set", "idle.policy_set"), 0.02),
+    **dict.fromkeys(("job.idle_seen", "job.idle_warned"), 0.2),
     **dict.fromkeys(
         ("job.admitted", "job.queued", "job.placed", "job.finished", "job.released"), 3.0
     ),
