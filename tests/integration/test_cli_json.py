@@ -111,6 +111,10 @@ CASES: Final[dict[str, tuple[tuple[str, Shape], ...]]] = {
     "tenant show": (("tenant show default", Shape("GET /v1/tenants/{name}")),),
     "topo": (("topo node-1", Shape("GET /v1/nodes/{node_id}/topology")),),
     "usage": (("usage --since 1h", Shape("GET /v1/usage", "usage")),),
+    "history": (("history --since 1h", Shape("GET /v1/charges", "charges")),),
+    "price list": (("price list", Shape("GET /v1/prices", "prices")),),
+    "price set": (("price set t4 1 --currency EUR", Shape("PUT /v1/prices/{name}", "prices")),),
+    "tenant idle": (("tenant idle default off", Shape("PUT /v1/tenants/{name}/idle")),),
     "whatif": (("whatif -g 1 -- true", Shape("POST /v1/whatif")),),
     "whoami": (("whoami", Shape("GET /v1/whoami", more={"gateway": None})),),
     "why": (
