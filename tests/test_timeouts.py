@@ -32,8 +32,8 @@ STAY: Final[dict[str, str]] = {
         node_budget.BYTES_PER_S
         ordering.SECOND_NS devices.SECOND_NS hangs.SECOND_NS counters.SECOND_NS telemetry.BUCKETS_S
         times._NS trimmer.HOUR_NS links.rates.SECOND_NS links.serving.SECOND_NS openai.usage.MS_NS
-        telemetry.SHARE_MS cluster_rows.SHARE_MS job_counters.WAIT_BUCKETS_S""",
-        telemetry.SHARE_MS capture.MS_NS instructions.MS_NS job_traces.MS_NS observing.TICK_NS""",
+        telemetry.SHARE_MS cluster_rows.SHARE_MS job_counters.WAIT_BUCKETS_S
+        capture.MS_NS instructions.MS_NS job_traces.MS_NS observing.TICK_NS""",
     "what every fold must hold alike, or all schedulers decide alike": """
         ordering.HALF_LIFE_MS model_fold.STEADY_NS model_crashes.BACKOFF_MAX_S
         lock_turns.MARGIN_NS""",

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from libs.common.errors import Refused, Unavailable
+from services.audit.backup.commands import _check_outside
 from services.audit.backup.places import DirectoryPlace, place_of
 from services.audit.backup.s3 import S3Place, s3_place
 

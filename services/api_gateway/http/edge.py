@@ -201,7 +201,17 @@ class Edge:
 class _Passage:
     """One request through the edge: measured and recorded when its answer begins."""
 
-    __slots__ = ("began", "edge", "inner", "is_model", "route", "scope", "status", "tenant", "trace")
+    __slots__ = (
+        "began",
+        "edge",
+        "inner",
+        "is_model",
+        "route",
+        "scope",
+        "status",
+        "tenant",
+        "trace",
+    )
 
     def __init__(self, edge: Edge, scope: Scope, send: Send, route: str) -> None:
         self.edge, self.scope, self.inner, self.route = edge, scope, send, route
