@@ -169,7 +169,8 @@ STAY: Final[dict[str, str]] = {
         channels.followers.RETRY_AFTER_S relay.SOON_NS
         waiting.PACE_S views.rows.AGE_NS fair_turns.PAUSE_MAX_S
         time_shares.CREDIT_S time_shares.USED_MAX_S time_shares.ROUND_S time_shares.ALONE_S
-        time_shares.STEP_S collecting.EVERY_S collecting.LOOK_S collecting.ALL_EVERY_S
+        time_shares.STEP_S time_shares.CALM_S time_shares.PAUSE_MAX_S time_shares.CHANGE_S
+        time_shares.CHANGE_BYTE_S collecting.EVERY_S collecting.LOOK_S collecting.ALL_EVERY_S
         edge.PIECE_S edge.BYTE_S
         ws.client.END_S ws.counts.EVERY_S
         sockets.LOOK_MAX_S ws.serving.SIGN_IN_S api_gateway.service.PING_S upcoming.KEPT_S

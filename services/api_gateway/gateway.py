@@ -129,10 +129,9 @@ class Gateway:
         self.sockets = Sockets(self.telemetry.sockets, settings.gateway_unread_ms)
         self.fact_rows, self.log_end = FactRows(), LogEnd(log)
         self.pulse = Pulse(bus, clock)
-        self.snapshots = Snapshots(store, 0)
-        self.clocks = ClockWatch(clock)
+        self.snapshots, self.clocks = Snapshots(store, 0), ClockWatch(clock)
         self.places = Followers(settings.followers_per_tenant, settings.followers_per_job)
-        wait_s, past_bytes = settings.ask_past_ms / 1_000, settings.gateway_past_bytes
+        past_bytes, wait_s = settings.gateway_past_bytes, settings.ask_past_ms / 1_000
         self.moments = Moments(self.entries, store, clock, bytes_max=past_bytes, wait_s=wait_s)
         self._set_state(Cluster(), History())
         self._connect_recording()
@@ -351,6 +350,7 @@ class Gateway:
             )
             raise Problem(429, text, retry_after_s=wait_s)
         self.allowance.begin(tenant, size)
+        self.time_shares.owe_change(tenant, size)
         try:
             return await self._stored(facts, tenant)
         finally:

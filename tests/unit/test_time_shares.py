@@ -10,8 +10,10 @@ import pytest
 from services.api_gateway.access import time_shares
 from services.api_gateway.access.time_shares import (
     ALONE_S,
+    CHANGE_S,
     CREDIT_S,
     KEPT_MAX,
+    PAUSE_MAX_S,
     RETURNED,
     ROUND_S,
     STEP_S,
@@ -171,6 +173,38 @@ async def test_work_of_other_tasks_is_charged_and_waits() -> None:
     assert not waiting.done()
     async with running(shares), asyncio.timeout(10):
         await waiting
+
+
+async def test_work_that_a_change_causes_elsewhere_makes_turns_worth_more() -> None:
+    shares = TimeShares()
+    spend(shares, "storm", USED_MAX_S)
+    shares.owe_change("storm", 0)
+    shares.owe_change("", 1_000)  # an operator's
+    turns = [shares._turn(shares.share("storm")) for _ in range(2 * round(ROUND_S / STEP_S))]
+    assert shares.give() == pytest.approx(CHANGE_S + STEP_S)
+    assert sum(turn.done() for turn in turns) == 1
+    assert shares.give() < 2 * ROUND_S  # nothing is owed any more
+    shares.owe("storm", 100.0)
+    assert shares.share("storm").owed_s <= USED_MAX_S
+
+
+async def test_a_pause_follows_a_round_while_a_calm_tenant_is_active(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shares, done, pauses = TimeShares(), list[int](), list[float]()
+    sleep = asyncio.sleep
+
+    async def noted(seconds: float) -> None:
+        pauses.append(seconds)
+        await sleep(0)
+
+    monkeypatch.setattr(time_shares.asyncio, "sleep", noted)
+    both_active(shares)
+    spend(shares, "storm", USED_MAX_S)
+    shares.owe("storm", 10 * PAUSE_MAX_S)
+    async with running(shares), asyncio.timeout(10):
+        await shares.in_share("storm", steps(3, done))
+    assert max(pauses) == PAUSE_MAX_S
 
 
 async def test_tenants_with_their_whole_credit_are_forgotten() -> None:

@@ -2,13 +2,15 @@
 
 A gateway has one thread. A tenant that sends as fast as it can makes hundreds of coroutines ready
 at the same moment, and a request of another tenant would run behind all of them. So the time of
-each step of a request, from one `await` to the next, is charged to its tenant. A tenant that is
-over its credit goes on only in its turn. A round gives turns worth ROUND_S, first to the tenant
-that has used least, and then lets the event loop read what has come. A tenant within its credit
-never waits here, so a calm tenant waits for one round and not for a queue.
+each step of a request, from one `await` to the next, is charged to its tenant, and so is the work
+that a recorded change causes in other services (`owe`). A tenant that is over its credit goes on
+only in its turn. A round gives turns worth ROUND_S, first to the tenant that has used least, and
+then lets the event loop read what has come. A tenant within its credit never waits here, so a calm
+tenant waits for one round and not for a queue.
 
-A tenant that is alone never waits: no other one was active for ALONE_S. Tests:
-tests/unit/test_time_shares.py.
+While such a tenant was active within CALM_S, a pause follows each round, as long as what the round
+was worth. So storms use at most half of the time, here and elsewhere. A tenant that is alone never
+waits: no other one was active for ALONE_S. Tests: tests/unit/test_time_shares.py.
 """
 
 import asyncio
@@ -25,6 +27,11 @@ USED_MAX_S: Final = 0.2
 # Time of the turns of one round; a step longer than this is a round by itself.
 ROUND_S: Final = 0.001
 ALONE_S: Final = 60.0
+CALM_S: Final = 1.0
+PAUSE_MAX_S: Final = 0.005
+# Estimated processor time of all services for a recorded change, and for each byte of it.
+CHANGE_S: Final = 0.003
+CHANGE_BYTE_S: Final = 20e-9
 # Passes of the event loop after a round, in which its steps run and new input is read.
 PASSES: Final = 2
 # Expected time of a tenant's step before one was measured, and the part of it that a new one moves.
@@ -40,22 +47,27 @@ class Share:
     """The use of one tenant.
 
     `used_s` is the time beyond what has come back, at the time `at_s`. `step_s` is the expected
-    time of its next step, and `given_s` that of the turns of this round.
+    time of its next step, `given_s` the worth of the turns of this round, and `owed_s` the time of
+    work elsewhere that its next turns are worth in addition.
     """
 
-    __slots__ = ("at_s", "given_s", "step_s", "used_s", "waiting")
+    __slots__ = ("at_s", "given_s", "owed_s", "step_s", "used_s", "waiting")
 
     def __init__(self, at_s: float) -> None:
-        self.used_s = self.given_s = 0.0
+        self.used_s = self.given_s = self.owed_s = 0.0
         self.at_s = at_s
         self.step_s = STEP_S
         self.waiting: deque[asyncio.Future[None]] = deque()
 
     def charge(self, spent_s: float, now_s: float) -> None:
+        """Add the time of a step."""
+        self.use(spent_s, now_s)
+        self.step_s += (spent_s - self.step_s) * MOVED
+
+    def use(self, spent_s: float, now_s: float) -> None:
         """Add time that the tenant has used."""
         self.used_s = min(USED_MAX_S, self.left_over(now_s) + spent_s)
         self.at_s = now_s
-        self.step_s += (spent_s - self.step_s) * MOVED
 
     def left_over(self, now_s: float) -> float:
         """Return the used time that has not come back yet."""
@@ -65,19 +77,25 @@ class Share:
         """Return what orders tenants that wait: the one with the smallest rank goes first."""
         return self.used_s + self.at_s * RETURNED + self.given_s
 
+    def take(self) -> float:
+        """Return what the next turn is worth."""
+        owed_s = min(self.owed_s, PAUSE_MAX_S)
+        self.owed_s -= owed_s
+        return self.step_s + owed_s
+
 
 class TimeShares:
     """The shares of all tenants of one gateway.
 
     `ready` holds the tenants with waiting steps. `active` is the tenant that took a step last, and
-    `other_at_s` when another one than that did.
+    `other_at_s` when another one than that did. `calm_at_s` is when a tenant within its credit did.
     """
 
     def __init__(self) -> None:
         self.shares: dict[str, Share] = {}
         self.ready: list[Share] = []
         self.active: Share | None = None
-        self.active_at_s = self.other_at_s = -ALONE_S
+        self.active_at_s = self.other_at_s = self.calm_at_s = -ALONE_S
         self._some = asyncio.Event()
 
     def share(self, tenant: str) -> Share:
@@ -101,7 +119,7 @@ class TimeShares:
         `spent_s` was used for the work before.
         """
         share = self.share(tenant)
-        share.charge(spent_s, time.perf_counter())
+        share.use(spent_s, time.perf_counter())
         return await _steps(self, share, work)
 
     async def turn(self, tenant: str, spent_s: float) -> None:
@@ -111,15 +129,29 @@ class TimeShares:
         if self.is_over(share):
             await self._turn(share)
 
+    def owe_change(self, tenant: str, size: int) -> None:
+        """Charge the time of all services for a change of so many bytes that is recorded for the
+        tenant; operators' own changes are charged to nobody.
+        """
+        if tenant:
+            self.owe(tenant, CHANGE_S + size * CHANGE_BYTE_S)
+
+    def owe(self, tenant: str, spent_s: float) -> None:
+        """Charge time of other processes that the tenant's request causes."""
+        share = self.share(tenant)
+        share.use(spent_s, time.perf_counter())
+        share.owed_s = min(USED_MAX_S, share.owed_s + spent_s)
+
     def is_over(self, share: Share) -> bool:
         """Return whether the tenant must wait for a turn before its next step."""
         now_s = time.perf_counter()
         if share is not self.active:
             self.active, self.other_at_s = share, self.active_at_s
         self.active_at_s = now_s
-        if share.waiting:
-            return True
-        return share.left_over(now_s) > CREDIT_S and now_s - self.other_at_s < ALONE_S
+        if not share.waiting and share.left_over(now_s) <= CREDIT_S:
+            self.calm_at_s, share.owed_s = now_s, 0.0
+            return False
+        return bool(share.waiting) or now_s - self.other_at_s < ALONE_S
 
     def _turn(self, share: Share) -> asyncio.Future[None]:
         """Return a future that is done when it is the tenant's turn."""
@@ -134,26 +166,30 @@ class TimeShares:
         """Give turns, for ever."""
         while True:
             await self._some.wait()
-            self.give()
+            worth_s = self.give()
             for _ in range(PASSES):
                 await asyncio.sleep(0)
+            if time.perf_counter() - self.calm_at_s < CALM_S:
+                await asyncio.sleep(min(PAUSE_MAX_S, worth_s))
 
-    def give(self) -> None:
-        """Give the turns of one round."""
-        left_s = ROUND_S
+    def give(self) -> float:
+        """Give the turns of one round; return what they are worth."""
+        worth_s = 0.0
         for share in self.ready:
             share.given_s = 0.0
-        while left_s > 0 and self.ready:
+        while worth_s < ROUND_S and self.ready:
             share = min(self.ready, key=Share.rank_s)
             turn = share.waiting.popleft()
             if not turn.done():
                 turn.set_result(None)
-                left_s -= share.step_s
-                share.given_s += share.step_s
+                turn_s = share.take()
+                worth_s += turn_s
+                share.given_s += turn_s
             if not share.waiting:
                 self.ready.remove(share)
         if not self.ready:
             self._some.clear()
+        return worth_s
 
 
 @coroutine

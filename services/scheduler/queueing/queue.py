@@ -112,7 +112,7 @@ class Queue:
         self.card_bytes = card_bytes
         self.unchecked = [lane_id for lane_id, lane in self.lanes.items() if lane.unchecked]
 
-    def recheck(self, is_possible: Callable[[Waiting], bool], most: int = RECHECK_MAX) -> None:
+    def recheck(self, is_possible: Callable[[Waiting], bool], most: int) -> None:
         """Check at most so many impossible shapes again."""
         left = most
         while self.unchecked and left > 0:

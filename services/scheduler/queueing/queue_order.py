@@ -12,6 +12,7 @@ from libs.common.model import TenantId
 from libs.common.state.cluster import Job, Tenant
 from services.scheduler.queueing.lane import Checks, Lane
 from services.scheduler.queueing.limits import is_possible, room_of
+from services.scheduler.queueing.queue import RECHECK_MAX
 from services.scheduler.queueing.shape import LaneId, Waiting
 from services.scheduler.state.state import State
 
@@ -53,7 +54,7 @@ def _lanes(state: State) -> list[Lane]:
     if state.queue.built != built:
         state.queue.reopen(built, state.capacity.card_bytes)
     if state.queue.unchecked:
-        state.queue.recheck(partial(is_possible, state))
+        state.queue.recheck(partial(is_possible, state), RECHECK_MAX)
     lanes = list(state.queue.lanes.values())
     if len(lanes) > 1:
         lanes.sort(key=lambda lane: rank(state, lane.lane_id))

@@ -1,0 +1,166 @@
+"""Endless kinds of jobs of one tenant cost others nothing: parked, checked a part at a time, and
+bounded in a pass.
+"""
+
+import pytest
+from msgspec import structs
+
+from libs.common import facts as f
+from libs.common.facts import AnyFact, JobPlaced
+from libs.common.model import Allocation, JobId, NodeId, TenantId
+from services.scheduler.decide.decide import decide
+from services.scheduler.decide.placing import place
+from services.scheduler.queueing import queue_order as queue_order
+from services.scheduler.queueing.backfill import SCAN_MAX
+from services.scheduler.queueing.parking import EVERY_ROOM, FREE, NO_ROOM, Need, Parked, Room
+from services.scheduler.queueing.queue_order import candidates
+from services.scheduler.state.state import State
+from tests.given import ended, given, member, placed, registered, tell, waiting
+
+GIB = 1 << 30
+
+
+class Group:
+    """A group with a need."""
+
+    def __init__(self, *need: int) -> None:
+        self.need = Need(*need)
+
+
+def names(state: State) -> list[str]:
+    return [head.job_id for head in candidates(state)]
+
+
+def hear(state: State, *facts: AnyFact) -> None:
+    for fact in facts:
+        state._follow_fact(fact, tell(state.cluster, fact, seq=1_000))
+
+
+def parked(state: State) -> int:
+    """How many groups are parked."""
+    return sum(
+        len(heap)
+        for lane in state.queue.lanes.values()
+        for each in lane.parked.values()
+        for heap in each.heaps
+    )
+
+
+def begun(state: State) -> list[str]:
+    """The jobs that are placed until nothing more is decided."""
+    found = []
+    while facts := decide(state, 0):
+        found += [fact.job_id for fact in facts if isinstance(fact, JobPlaced)]
+        state.apply_own(facts, 0)
+    return found
+
+
+def test_a_room_blocks_what_is_larger_in_one_place() -> None:
+    room = Room(100, 10, lambda: 5)
+    needs = (Need(100, 10, 5), Need(101, 10, 5), Need(100, 11), Need(100, 0, 6))
+    assert [room.blocked_by(need) for need in needs] == [FREE, 0, 1, 2]
+    assert EVERY_ROOM.blocked_by(Need(1 << 60, 1 << 60, 1 << 60)) == FREE
+    assert NO_ROOM.blocked_by(Need(0)) == 0
+    assert Room(0, 0, lambda: 0).blocked_by(Need(0)) == FREE
+
+
+def test_parked_groups_wake_when_all_places_have_room() -> None:
+    waiting_groups: Parked[Group] = Parked()
+    small, large, pools = Group(100), Group(300), Group(200, 50)
+    for group in (small, large, pools):
+        waiting_groups.park(group, 0)
+    assert list(waiting_groups.wake(Room(99))) == []
+    assert list(waiting_groups.wake(Room(250, 10))) == [small]
+    assert list(waiting_groups.wake(Room(250, 50))) == [pools]
+    assert waiting_groups and list(waiting_groups.wake(EVERY_ROOM)) == [large]
+    assert not waiting_groups
+
+
+def test_sizes_at_a_limit_are_parked_and_wake_in_order() -> None:
+    sizes = [waiting(f"j{gpus}", tenant="a", gpus=gpus) for gpus in (4, 3, 2, 1)]
+    busy = [*waiting("i", tenant="a"), placed("i", member("n", 0))]
+    limit = f.TenantSet(tenant=TenantId("a"), max_gpu_share=100)
+    state = given(registered("n", 8), limit, busy, *sizes)
+    assert names(state) == [] and parked(state) == 4
+    hear(state, f.TenantSet(tenant=TenantId("a"), max_gpu_share=400))
+    assert names(state) == ["j3", "j2", "j1"] and parked(state) == 1
+    hear(state, f.TenantSet(tenant=TenantId("a"), max_gpu_share=300))
+    assert names(state) == ["j2", "j1"] and parked(state) == 2
+    hear(state, *ended("i", "n"))
+    assert names(state) == ["j3", "j2", "j1"]
+
+
+def test_durations_under_a_budget_are_parked() -> None:
+    budget = f.TenantSet(tenant=TenantId("a"), gpu_hours=1)
+    holds = [
+        waiting(f"j{seconds}", tenant="a", allocation=Allocation(expires_s=seconds))
+        for seconds in (7_200, 3_700, 3_600)
+    ]
+    state = given(registered("n"), budget, *holds)
+    assert names(state) == ["j3600"] and parked(state) == 2
+    hear(state, f.TenantSet(tenant=TenantId("a"), gpu_hours=2))
+    assert names(state) == ["j7200", "j3700", "j3600"]
+
+
+def test_memory_near_a_limit_counts_as_a_part_of_the_largest_card() -> None:
+    limit = f.TenantSet(tenant=TenantId("a"), max_gpu_share=50)
+    amounts = [waiting(f"j{gib}", tenant="a", gpu_memory_bytes=gib * GIB) for gib in (60, 50, 30)]
+    small = registered("n")
+    state = given(small, limit, *amounts)
+    assert names(state) == ["j30"] and parked(state) == 2
+    large = registered("m")
+    cards = tuple(structs.replace(gpu, memory_bytes=160 * GIB) for gpu in large.gpus)
+    hear(state, structs.replace(large, gpus=cards))
+    assert names(state) == ["j60", "j50", "j30"]
+
+
+def test_jobs_before_their_reservation_are_parked_together() -> None:
+    reservation = f.ReservationSet(
+        reservation="later",
+        nodes=(NodeId("n"),),
+        start_ns=10,
+        end_ns=20,
+        tenants=(TenantId("a"),),
+    )
+    jobs = [waiting(f"j{gpus}", tenant="a", gpus=gpus, reservation="later") for gpus in (1, 2)]
+    others = waiting("of-another", tenant="b", reservation="later")
+    state = given(registered("n"), reservation, *jobs, others)
+    assert names(state) == ["of-another"] and parked(state) == 2
+    state.pass_time(10)
+    assert names(state) == ["j1", "j2", "of-another"]
+
+
+def test_impossible_kinds_are_checked_again_a_part_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kinds = [waiting(f"j{number}", gpus=8, cpus_milli=number) for number in range(1, 10)]
+    state = given(registered("n", cpus_milli=64_000), *kinds)
+    assert names(state) == []
+    monkeypatch.setattr(queue_order, "RECHECK_MAX", 4)
+    hear(state, registered("m", 8, cpus_milli=64_000))
+    assert names(state) == ["j1", "j2", "j3", "j4"]
+    assert len(names(state)) == 8
+    assert len(names(state)) == 9 and len(names(state)) == 9
+
+
+def test_idle_time_finds_the_impossible_kind_that_a_new_node_can_hold() -> None:
+    kinds = [waiting(f"j{number}", gpus=9, cpus_milli=number) for number in range(1, 150)]
+    last = waiting("last", gpus=8)
+    state = given(registered("n", cpus_milli=64_000), *kinds, last)
+    assert begun(state) == []
+    hear(state, registered("m", 8, cpus_milli=64_000))
+    assert begun(state) + begun(state) == ["last"]
+
+
+def test_a_tenant_with_many_kinds_leaves_others_their_part_of_a_pass() -> None:
+    busy = [*waiting("i", tenant="b", gpus=3), placed("i", member("n", 0, 1, 2))]
+    kinds = [
+        waiting(f"j{number}", tenant="a", gpus=2, cpus_milli=number)
+        for number in range(1, 2 * SCAN_MAX)
+    ]
+    small = waiting("small", tenant="b", time_limit_s=1)
+    history = [registered("n", cpus_milli=64_000), registered("m", 1), busy, *kinds]
+    assert [
+        fact.job_id for fact in place(given(*history, small)) if isinstance(fact, JobPlaced)
+    ] == [JobId("small")]
+    assert place(given(*history)) == ()
