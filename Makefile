@@ -11,7 +11,7 @@ INIT := services/node_agent/runtimes/init
 WATCHDOG := services/node_agent/watchdog/watchdog
 
 .DEFAULT_GOAL := help
-.PHONY: help up down clean test test-drivers test-containers gpu attack drills memory clients check pure fix sim sim-nightly chaos bench bench-compare soak scale generate docs e2e netns fabric rdma guard init watchdog browser examples site site-test isolation
+.PHONY: help up down clean test test-drivers test-containers gpu attack drills alerts memory clients check pure fix sim sim-nightly chaos bench bench-compare soak scale generate docs e2e netns fabric rdma guard init watchdog browser examples site site-test isolation
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -53,6 +53,9 @@ attack: $(STAMP) ## what hostile tenants, hostile nodes and broken devices try (
 
 drills: $(STAMP) ## clusters that lose servers, disks and everything, are restored, upgraded and deployed (root for all of it)
 	@MUSTER_TEST_DRILLS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -rs -m drill tests
+
+alerts: $(STAMP) ## break a real cluster in every way that an alert names; each fires and clears in a real Prometheus (root for all of it)
+	@MUSTER_TEST_DRILLS=1 $(BIN)/python -m pytest -rs -s tests/integration/test_alerts_cluster.py
 
 test-containers: $(STAMP) ## jobs in containers of a real engine (MUSTER_CONTAINER_ENGINE: its socket; needs busybox)
 	@$(BIN)/python -m pytest -rs tests/integration/test_containers.py tests/integration/test_model_containers.py \
