@@ -74,7 +74,7 @@ examples: $(STAMP) ## every program of examples/ against a real cluster (PYTHON_
 
 site: $(STAMP) ## the book: all pages as a site in build/site, which asks no other host
 	@$(BIN)/python -c 'import material' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[site]'
-	@PYTHONPATH=. $(BIN)/python -m mkdocs build --quiet --strict && echo "build/site/index.html"
+	@NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(BIN)/python -m mkdocs build --quiet --strict && echo "build/site/index.html"
 
 site-test: $(STAMP) ## the site, and every command of the tutorial and the deployment guide against real clusters
 	@$(BIN)/python -c 'import material' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[site]'

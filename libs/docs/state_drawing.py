@@ -73,7 +73,7 @@ def drawn(diagram: str) -> str:
     below = MARGIN + most * (HEIGHT + GAP_Y)
     back = [each for each in arrows if _is_back(boxes, each)]
     height = below + 14 * len(back) + MARGIN
-    width = max(box.x + box.width for box in boxes.values()) + MARGIN + 24
+    width = max(box.x + box.width for box in boxes.values()) + MARGIN + 48
     lines = [
         f'<svg class="states" viewBox="0 0 {width} {height}" width="{width}" role="img" '
         'xmlns="http://www.w3.org/2000/svg" aria-label="States and transitions">',
@@ -119,8 +119,9 @@ def _path(source: Box, target: Box, lane: int) -> str:
         )
     if source.x == target.x:
         right = source.x + source.width
+        bend = right + 14 + abs(source.y - target.y) // 4
         return (
-            f"M{right} {source.middle}C{right + 34} {source.middle} {right + 34} {target.middle} "
+            f"M{right} {source.middle}C{bend} {source.middle} {bend} {target.middle} "
             f"{right} {target.middle}"
         )
     right, half = source.x + source.width, (target.x - source.x - source.width) // 2

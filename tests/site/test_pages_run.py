@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -41,10 +42,10 @@ def run_page(page: str, folder: Path, replaced: dict[str, str], **more: str) -> 
     environment = {
         "HOME": str(folder),
         "LANG": "C.UTF-8",
-        "PATH": f"{programs(folder / 'bin')}:{os.environ['PATH']}",
+        "PATH": f"{programs(folder / 'bin')}:{Path(sys.executable).parent}:{os.environ['PATH']}",
         "MUSTER_CONFIG_DIR": "",
         "MUSTER_CGROUP": "",
-        "MUSTER_SOURCE": str(ROOT),
+        "CHECKOUT": str(ROOT),
         "MUSTER_GATEWAY_GRPC_PORT": "0",
         "MUSTER_JOB_USERS": "*=self",
         **more,
