@@ -24,8 +24,13 @@ MERMAID: Final = re.compile(r"^```mermaid\n(.*?)^```$", re.DOTALL | re.MULTILINE
 FOLDER: Final = "project"
 # Ending -> the language that colours the file.
 LANGUAGES: Final = {".py": "python", ".sh": "sh", ".yml": "yaml", ".yaml": "yaml", ".toml": "toml"}
-# Where pages go that mkdocs.yml does not name: the folder's section, else the last one.
-SECTIONS: Final = {"howto": "How-to guides", "decisions": "Decisions", "explain": "Explanations"}
+# Where pages go that mkdocs.yml does not name: by their folder or name, else to the last one.
+SECTIONS: Final = {
+    "howto": "How-to guides",
+    "decisions": "Decisions",
+    "explain": "Explanations",
+    **dict.fromkeys(("diagnose.md", "monitoring.md", "spans.md", "trace.md"), "Operate"),
+}
 OTHERS: Final = "Reference"
 
 
