@@ -27,9 +27,13 @@ RACK_NODES: Final = 4
 # Default of MUSTER_JOB_USERS: jobs of the default tenant run as the user who started the cluster.
 OWN_USER: Final = "default/*=self"
 # Variables of the exporter of spans (libs/common/spans/exporting.py).
-OTLP_VARIABLES: Final = tuple(
-    f"OTEL_EXPORTER_OTLP_{name}"
-    for name in ("ENDPOINT", "TRACES_ENDPOINT", "HEADERS", "COMPRESSION", "CERTIFICATE", "TIMEOUT")
+OTLP_VARIABLES: Final = (
+    "OTEL_RESOURCE_ATTRIBUTES",
+    *(
+        f"OTEL_EXPORTER_OTLP_{name}"
+        for name in ("ENDPOINT", "TRACES_ENDPOINT", "HEADERS", "COMPRESSION", "CERTIFICATE")
+    ),
+    *("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", "OTEL_EXPORTER_OTLP_CLIENT_KEY"),
 )
 # Variables that a child process inherits beside its own MUSTER_* variables.
 PASSED_ON: Final = (

@@ -1,8 +1,7 @@
 """A receiver of OTLP over HTTP that decodes what it is sent, as a collector does."""
 
 import asyncio
-import gzip
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
@@ -37,16 +36,17 @@ class Receiver:
         self.url = ""
         self.paths: list[str] = []
         self.status = 200
+        self.headers: Mapping[str, str] = {}
+        self.resource: dict[str, Any] = {}
 
     async def take(self, request: web.Request) -> web.Response:
         self.paths.append(request.path)
+        self.headers = request.headers
         body = await request.read()
         if self.status != web.HTTPOk.status_code:
             return web.Response(status=self.status)
-        if request.headers.get("content-encoding") == "gzip":
-            body = gzip.decompress(body)
         for of_service in ExportTraceServiceRequest.FromString(body).resource_spans:
-            resource = _values(of_service.resource.attributes)
+            resource = self.resource = _values(of_service.resource.attributes)
             for scope in of_service.scope_spans:
                 self.spans += [_span(resource["service.name"], each) for each in scope.spans]
         return web.Response(

@@ -82,6 +82,35 @@ async def test_the_variables_of_opentelemetry_name_a_collector_too() -> None:
     assert exporting.traces_url(own, both) == "http://own:3/v1/traces"
 
 
+async def test_variables_of_opentelemetry_set_headers_compression_and_the_resource(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "Authorization=Bearer%20x, x-team=a")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment=test,service.name=no")
+    exporter = started(receiver.url)
+    (await recording_began()).record(span(0))
+    (found,) = await receiver.trace(TRACE, lambda spans: len(spans) == 1)
+    await asyncio.to_thread(exporter.stop)
+    assert found.service == "muster-quota"
+    assert receiver.resource["deployment.environment"] == "test"
+    headers = receiver.headers
+    assert (headers["authorization"], headers["x-team"]) == ("Bearer x", "a")
+    assert headers["content-encoding"] == "gzip"
+
+
+async def test_a_collector_that_cannot_be_used_records_nothing(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_CERTIFICATE", "/nowhere/authority.pem")
+    exporter = started(receiver.url.replace("http:", "https:"))
+    async with asyncio.timeout(10):
+        while "cannot be used" not in caplog.text:
+            await asyncio.sleep(0.01)
+    await asyncio.to_thread(exporter.stop)
+    assert recording.active is None
+
+
 async def test_nothing_is_recorded_while_no_collector_answers(
     receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:

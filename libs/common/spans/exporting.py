@@ -1,8 +1,6 @@
 """Sends the recorded spans to a collector by OTLP over HTTP, from a thread of its own.
 
-OpenTelemetry's library encodes and sends them; it is imported only here, in the thread, and only
-when a collector answers. It also reads the OTEL_EXPORTER_OTLP_* variables (headers, certificates,
-compression, timeout) and OTEL_RESOURCE_ATTRIBUTES.
+What it needs for that (`otlp.py`) is imported in the thread, and only when a collector answers.
 
 Spans are recorded only while the collector is there: from the first connection to it until it has
 taken nothing for PAUSE_AFTER_S, and again when it answers. So a collector that does not exist costs
@@ -15,27 +13,22 @@ import socket
 import threading
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote, urlsplit
 
 from libs.common import installed
 from libs.common.spans import recording
-from libs.common.spans.recording import Recorder, Span
+from libs.common.spans.recording import Recorder
 
 if TYPE_CHECKING:
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-    from opentelemetry.sdk.resources import Resource
-    from opentelemetry.sdk.trace import ReadableSpan
-    from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-    from opentelemetry.trace import SpanContext
-
     from libs.common.settings.settings import Settings
+    from libs.common.spans.otlp import Collector
 
 # How often the thread exports, and how long it lets others run between two batches.
 EXPORT_EVERY_S: Final = 1.0
 BREATH_S: Final = 0.002
-# Encoding a batch holds the interpreter's lock: a few milliseconds at most.
-BATCH_MAX: Final = 64
+# Encoding a batch takes about 2 ms.
+BATCH_MAX: Final = 256
 # How often an absent collector is looked for, and how long one attempt may take.
 LOOK_EVERY_S: Final = 5.0
 LOOK_S: Final = 2.0
@@ -48,19 +41,10 @@ ENDPOINT_VARIABLES: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTE
 PORTS: Final = {"http": 80, "https": 443}
 TRACES_PATH: Final = "/v1/traces"
 SERVICE_PREFIX: Final = "muster-"
-SCOPE: Final = "muster"
-# The library's own log would repeat each failed export.
-LIBRARY: Final = "opentelemetry"
+NAMESPACE: Final = "muster"
+RESOURCE_VARIABLE: Final = "OTEL_RESOURCE_ATTRIBUTES"
 
 logger = logging.getLogger(__name__)
-
-
-class _Sender(NamedTuple):
-    """The library's exporter, and what it says about this process."""
-
-    exporter: "OTLPSpanExporter"
-    resource: "Resource"
-    scope: "InstrumentationScope"
 
 
 class Exporter:
@@ -69,9 +53,15 @@ class Exporter:
     def __init__(self, recorder: Recorder, url: str, service: str, instance: str) -> None:
         self.recorder = recorder
         self.url = url
-        self.service = SERVICE_PREFIX + service.replace("_", "-")
-        self.instance = instance
-        self._sender: _Sender | None = None
+        self.version = installed.version()
+        self.resource = {
+            **named_pairs(os.environ.get(RESOURCE_VARIABLE, "")),
+            "service.name": SERVICE_PREFIX + service.replace("_", "-"),
+            "service.namespace": NAMESPACE,
+            "service.instance.id": instance,
+            "service.version": self.version,
+        }
+        self._collector: Collector | None = None
         self._took_s = 0.0
         self._said = False
         self._stopping = threading.Event()
@@ -91,13 +81,15 @@ class Exporter:
             if not self._takes():
                 self._stopping.wait(LOOK_EVERY_S)
                 continue
+            collector = self._collector = self._collector or self._new_collector()
+            if collector is None:
+                return
             self._took_s = time.monotonic()
             recording.active = self.recorder
-            sender = self._sender = self._sender or self._new_sender()
-            self._export_until_lost(sender)
+            self._export_until_lost(collector)
             recording.active = None
-        if self._sender is not None:
-            self._drain(self._sender)
+        if self._collector is not None:
+            self._drain(self._collector)
 
     def _takes(self) -> bool:
         """Return whether the collector listens, and takes the spans that are left from before."""
@@ -107,29 +99,25 @@ class Exporter:
             socket.create_connection((parts.hostname, port), LOOK_S).close()
         except (OSError, ValueError):
             return False
-        return self._sender is None or self._drain(self._sender)
+        return self._collector is None or self._drain(self._collector)
 
-    def _new_sender(self) -> _Sender:
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-        from opentelemetry.sdk.resources import Resource
-        from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+    def _new_collector(self) -> "Collector | None":
+        """Return the collector; None if its settings cannot be used."""
+        from libs.common.spans.otlp import Collector
 
-        logging.getLogger(LIBRARY).setLevel(logging.CRITICAL)
-        version = installed.version()
-        resource = Resource.create(
-            {
-                "service.name": self.service,
-                "service.namespace": SCOPE,
-                "service.instance.id": self.instance,
-                "service.version": version,
-            }
-        )
-        exporter = OTLPSpanExporter(endpoint=self.url)
-        return _Sender(exporter, resource, InstrumentationScope(SCOPE, version))
+        try:
+            return Collector(self.url)
+        except (OSError, ValueError) as error:
+            logger.error(
+                "no spans are recorded: MUSTER_OTLP_ENDPOINT or a certificate of the "
+                "OTEL_EXPORTER_OTLP_* variables cannot be used: %s",
+                error,
+            )
+            return None
 
-    def _export_until_lost(self, sender: _Sender) -> None:
+    def _export_until_lost(self, collector: "Collector") -> None:
         while not self._stopping.wait(EXPORT_EVERY_S):
-            if self._drain(sender):
+            if self._drain(collector):
                 self._took_s, self._said = time.monotonic(), False
             elif time.monotonic() - self._took_s > PAUSE_AFTER_S:
                 if not self._said:
@@ -141,16 +129,15 @@ class Exporter:
                 self._said = True
                 return
 
-    def _drain(self, sender: _Sender) -> bool:
+    def _drain(self, collector: "Collector") -> bool:
         """Export the spans that wait now, and return whether the collector took all of them.
 
         A batch that it does not take is lost.
         """
-        from opentelemetry.sdk.trace.export import SpanExportResult
+        from libs.common.spans.otlp import message
 
         while spans := self.recorder.take(BATCH_MAX):
-            took = sender.exporter.export([_readable(span, sender) for span in spans])
-            if took is SpanExportResult.SUCCESS:
+            if collector.take(message(spans, self.resource, self.version)):
                 self.recorder.sent += len(spans)
             else:
                 self.recorder.failed += len(spans)
@@ -159,39 +146,10 @@ class Exporter:
         return True
 
 
-def _readable(span: Span, sender: _Sender) -> "ReadableSpan":
-    from opentelemetry.sdk.trace import ReadableSpan
-    from opentelemetry.trace import SpanKind
-    from opentelemetry.trace.status import Status, StatusCode
-
-    attributes = {
-        name: value[: recording.TEXT_MAX] if isinstance(value, str) else value
-        for name, value in span.attributes.items()
-    }
-    failed = Status(StatusCode.ERROR, span.error[: recording.TEXT_MAX]) if span.error else Status()
-    return ReadableSpan(
-        name=span.name,
-        context=_context(span.trace_id, span.span_id),
-        parent=_context(span.trace_id, span.parent_id) if span.parent_id else None,
-        resource=sender.resource,
-        attributes=attributes,
-        kind=SpanKind[span.kind],
-        status=failed,
-        start_time=span.start_ns,
-        end_time=max(span.start_ns, span.end_ns),
-        instrumentation_scope=sender.scope,
-    )
-
-
-def _context(trace_id: str, span_id: str) -> "SpanContext":
-    from opentelemetry.trace import SpanContext, TraceFlags
-
-    return SpanContext(
-        trace_id=int(trace_id, 16),
-        span_id=int(span_id, 16),
-        is_remote=False,
-        trace_flags=TraceFlags(TraceFlags.SAMPLED),
-    )
+def named_pairs(text: str) -> dict[str, str]:
+    """Return the pairs of a variable of OpenTelemetry: `name=value,name=value`, percent-encoded."""
+    pairs = (each.partition("=") for each in text.split(","))
+    return {name.strip(): unquote(value.strip()) for name, mark, value in pairs if mark and name}
 
 
 def traces_url(settings: "Settings", environ: Mapping[str, str] = os.environ) -> str:
