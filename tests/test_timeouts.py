@@ -129,6 +129,7 @@ STAY: Final[dict[str, str]] = {
     "a pause before something is tried or looked at again; no caller waits for its end": """
         exporting.EXPORT_EVERY_S exporting.BREATH_S exporting.LOOK_EVERY_S exporting.LOOK_S
         exporting.PAUSE_AFTER_S exporting.LAST_EXPORT_S otlp.SEND_S
+        exporting.SAY_EVERY_S
         prober.DIAL_AGAIN_S prober.ACCEPT_AGAIN_S cli.verbs.fabric.POLL_S
         cli.verbs.bus.POLL_S server_answers.FAREWELL_S server_answers.LOOK_S
         cli.verbs.trace.LOOK_S cli.verbs.cp.LOOK_FIRST_S cli.verbs.cp.LOOK_MAX_S

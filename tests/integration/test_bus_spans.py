@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from libs.common.spans import recording
-from libs.common.spans.recording import Recorder
+from libs.common.spans.recording import ASKS_MAX, Recorder, Work
 from libs.common.spans.trace_context import TraceContext
 from libs.common.transport.bus_nats import NatsBus
 from libs.common.transport.connection_nats import connect
@@ -47,11 +47,12 @@ async def told(
     heard: list[TraceContext | None] = []
 
     async def answer(subject: str, data: bytes) -> bytes:
-        heard.append(recording.current.get())
+        work = recording.current.get()
+        heard.append(None if work is None else work.context)
         return b""
 
     await there.subscribe(subject, answer)
-    token = recording.current.set(context)
+    token = recording.current.set(None if context is None else Work(context))
     try:
         await here.request(subject, b"why", ANSWER_S)
     finally:
@@ -83,3 +84,19 @@ async def test_agents_and_requests_without_a_recorded_trace_begin_no_span(
 ) -> None:
     assert await told(buses, subject, context) is None
     assert recorder.take(9) == []
+
+
+async def test_the_questions_of_one_request_that_are_spans_are_bounded(
+    buses: tuple[NatsBus, NatsBus], recorder: Recorder
+) -> None:
+    here, there = buses
+
+    async def answer(subject: str, data: bytes) -> bytes:
+        return b""
+
+    await there.subscribe("ask.node.n1.output", answer)
+    token = recording.current.set(Work(CONTEXT))
+    for _ in range(ASKS_MAX + 5):
+        await here.request("ask.node.n1.output", b"", ANSWER_S)
+    recording.current.reset(token)
+    assert len(recorder.take(99)) == ASKS_MAX

@@ -34,6 +34,8 @@ LOOK_EVERY_S: Final = 5.0
 LOOK_S: Final = 2.0
 # Spans are recorded no longer when the collector has taken none for this time.
 PAUSE_AFTER_S: Final = 30.0
+# How often dropped spans are logged.
+SAY_EVERY_S: Final = 60.0
 # Time at the end of a process for the spans that are left.
 LAST_EXPORT_S: Final = 2.0
 # The variables of OpenTelemetry that name a collector.
@@ -64,6 +66,8 @@ class Exporter:
         self._collector: Collector | None = None
         self._took_s = 0.0
         self._said = False
+        self._dropped = 0
+        self._dropped_s = -SAY_EVERY_S
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="spans", daemon=True)
 
@@ -117,6 +121,7 @@ class Exporter:
 
     def _export_until_lost(self, collector: "Collector") -> None:
         while not self._stopping.wait(EXPORT_EVERY_S):
+            self._say_dropped()
             if self._drain(collector):
                 self._took_s, self._said = time.monotonic(), False
             elif time.monotonic() - self._took_s > PAUSE_AFTER_S:
@@ -128,6 +133,18 @@ class Exporter:
                     )
                 self._said = True
                 return
+
+    def _say_dropped(self) -> None:
+        """Log how many spans found the queue full, at most once in SAY_EVERY_S."""
+        now_s, dropped = time.monotonic(), self.recorder.dropped - self._dropped
+        if dropped and now_s - self._dropped_s > SAY_EVERY_S:
+            self._dropped += dropped
+            self._dropped_s = now_s
+            logger.warning(
+                "%d spans were dropped, because the collector takes them too slowly: lower "
+                "MUSTER_SPAN_REQUEST_PERCENT or MUSTER_SPAN_JOB_PERCENT",
+                dropped,
+            )
 
     def _drain(self, collector: "Collector") -> bool:
         """Export the spans that wait now, and return whether the collector took all of them.

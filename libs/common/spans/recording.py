@@ -14,6 +14,8 @@ from libs.common.spans.trace_context import TraceContext
 
 # Spans that wait for their export.
 QUEUE_MAX: Final = 8_192
+# Questions of one request over the bus that are spans.
+ASKS_MAX: Final = 32
 # Characters of a text in a span.
 TEXT_MAX: Final = 512
 
@@ -40,6 +42,20 @@ class Span(NamedTuple):
     attributes: Mapping[str, Value] = NOTHING
     kind: str = INTERNAL
     error: str = ""
+
+
+class Work:
+    """What a task works for: a trace, and the span below which its spans hang.
+
+    `asks_left` bounds its questions over the bus that carry the trace on: a request that follows
+    the output of a job for hours asks without end.
+    """
+
+    __slots__ = ("asks_left", "context")
+
+    def __init__(self, context: TraceContext) -> None:
+        self.context = context
+        self.asks_left = ASKS_MAX
 
 
 class Recorder:
@@ -74,5 +90,5 @@ class Recorder:
 
 # The recorder of this process; None if spans are off. Read it as `recording.active`.
 active: Recorder | None = None
-# The span for which the present task works; messages on the bus carry it on.
-current: ContextVar[TraceContext | None] = ContextVar("current", default=None)
+# What the present task works for; None: no trace.
+current: ContextVar[Work | None] = ContextVar("current", default=None)

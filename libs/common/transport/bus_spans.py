@@ -11,7 +11,7 @@ from typing import Final
 
 from libs.common import subjects
 from libs.common.spans import recording
-from libs.common.spans.recording import SERVER, Span
+from libs.common.spans.recording import SERVER, Span, Work
 from libs.common.spans.trace_context import SPAN_BYTES, TraceContext, parse
 from libs.common.transport.bus import Handler
 
@@ -30,9 +30,12 @@ ASKED_BY_SERVICES: Final = tuple(
 
 
 def headers() -> dict[str, str] | None:
-    """Return the headers of a request for which the present task works; None if it has no trace."""
-    context = recording.current.get()
-    return None if context is None else {HEADER: context.text}
+    """Return the headers of a question of the present task; None if it carries no trace on."""
+    work = recording.current.get()
+    if work is None or work.asks_left <= 0:
+        return None
+    work.asks_left -= 1
+    return {HEADER: work.context.text}
 
 
 async def answered(
@@ -49,7 +52,7 @@ async def answered(
     ):
         return await handler(subject, data)
     own = TraceContext(context.trace_id, urandom(SPAN_BYTES).hex())
-    token = recording.current.set(own)
+    token = recording.current.set(Work(own))
     start_ns, error = time.time_ns(), "it did not end"
     try:
         answer = await handler(subject, data)

@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from libs.common.errors import Refused, Unavailable
 from libs.common.spans import recording
+from libs.common.spans.recording import Work
 from services.api_gateway.access import roles
 from services.api_gateway.access.auth import bearer
 from services.api_gateway.access.open_share import BUSY_S, OpenShare
@@ -240,7 +241,7 @@ class _Passage:
             self.scope, self.edge.traces, is_model, self.tenant
         )
         # Also None: a task may serve several requests.
-        recording.current.set(None if trace is None else trace.context)
+        recording.current.set(None if trace is None else Work(trace.context))
         if trace is not None:
             self.scope["trace"] = trace
 

@@ -119,12 +119,12 @@ async def job_fact(
     body = await signed_body_of(request)
     once = idempotency.once(request.headers.get(idempotency.HEADER), kind, tenant, body)
     job_id = JobId("j" + once.id) if once.id else gateway.lookup.new_job_id()
-    context = recording.current.get()
+    work = recording.current.get()
     fact = replace(
         meaning(body, job_id),
         tenant=TenantId(tenant),
         request=once.digest,
-        trace="" if context is None else context.text,
+        trace="" if work is None else work.context.text,
     )
     if job_id not in gateway.cluster.jobs:
         secret_intents.check(gateway.cluster, tenant, fact.spec.secrets, fact.spec.env)

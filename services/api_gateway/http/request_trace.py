@@ -109,8 +109,9 @@ async def appended(kind: str, stored: asyncio.Future[int]) -> int:
     """
     began_ns = time.time_ns()
     seq = await asyncio.shield(stored)
-    recorder, context = recording.active, recording.current.get()
-    if recorder is not None and context is not None:
+    recorder, work = recording.active, recording.current.get()
+    if recorder is not None and work is not None:
+        context = work.context
         recorder.record(
             Span(
                 APPEND,
