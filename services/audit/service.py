@@ -29,8 +29,9 @@ RETRY_S: Final = 1.0
 FOLLOWER: Final = "follower"
 # The archive may lag the log by this much, so that it needs fewer transactions (one sync each).
 GATHER_S: Final = 0.2
-# The name of the field `trace` in the bytes of a plain commit.
-TRACED: Final = b"\xa5trace"
+# The field `trace` in the bytes of a plain commit, if it is not empty: its name, and the length of
+# a `traceparent`.
+TRACED: Final = b"\xa5trace\xd9\x37"
 
 logger = logging.getLogger(__name__)
 

@@ -1,5 +1,7 @@
 """A whole cluster whose collector gets one job and one request as trees over all services."""
 
+import asyncio
+import os
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -26,6 +28,17 @@ async def cluster(tmp_path: Path, receiver: Receiver) -> AsyncIterator[Chaos]:
         yield found
 
 
+async def described(cluster: Chaos, job_id: str) -> str:
+    """What `muster describe` prints."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", "from libs.cli.main import main; main()", "describe", job_id),
+        env={**os.environ, "MUSTER_PROFILE": str(cluster.folder / "profile.json")},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    printed, _ = await process.communicate()
+    return printed.decode()
+
+
 async def job_tree(cluster: Chaos, receiver: Receiver) -> list[Received]:
     body = {"command": ["sh", "-c", 'echo "$TRACEPARENT"'], "gpus": 1}
     async with cluster.session.post("/v1/jobs", json=body) as answer:
@@ -35,6 +48,7 @@ async def job_tree(cluster: Chaos, receiver: Receiver) -> list[Received]:
     found = await receiver.trace(trace_id, lambda spans: len(spans) >= 13)
     async with cluster.session.get(f"/v1/jobs/{job['id']}/output") as answer:
         told = await answer.text()
+    assert trace_id in await described(cluster, job["id"])
     run = next(span for span in found if span.name == "muster.job.run")
     assert f"00-{trace_id}-{run.span_id}-01" in told
     return found

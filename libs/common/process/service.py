@@ -314,11 +314,11 @@ async def _until_stopped(
         await main(settings, stop)
     except BaseException as error:
         code = _exit_code(name, error)
-    if exporter is not None:
-        exporter.stop()
     last = threading.Timer(END_S, os._exit, (code,))
     last.daemon = True
     last.start()
+    if exporter is not None:
+        exporter.stop()
     return code
 
 

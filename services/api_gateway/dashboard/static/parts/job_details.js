@@ -55,6 +55,7 @@ export function JobDetails({ job }) {
           ['Model', job.model && html`<a href=${href(`/models/${encodeURIComponent(job.model)}`)}>${job.model}</a>`],
           ['Array', job.element_of && html`<a href=${href(`/jobs/${job.element_of}`)}>${job.element_of}</a>`],
           ['Labels', Object.entries(job.labels).map(([name, value]) => `${name}=${value}`).join(', ')],
+          ['Trace', job.trace_id && html`<span class="mono">${job.trace_id}</span><${Copy} text=${job.trace_id} label="Copy the trace's id" />`],
         ]}
       />
       <${CommandLine} line=${lines.describe(job.id)} />
