@@ -245,6 +245,7 @@ STAY: Final[dict[str, str]] = {
     "SQLite's own wait for another process of the same file": "store.BUSY_MS",
     "the use of devices: what a sample covers, how often jobs have one, and what idle means": """
         efficiency.JUDGED_MS device_use.APART_NS device_use.IDLE_NOTED_NS use_watch.LOOK_S
+        simulated.SPAN_MIN_S
         idle.RELEASE_GRACE_S idle.LOOK_EVERY_NS price_intents.IDLE_S price_intents.GRACE_S""",
     "a command at a terminal: the user can end it, and chooses MUSTER_AWAY_S": """
         forwarding.END_S attach.NOTE_AFTER_S

@@ -20,7 +20,7 @@ ANY: Final = "any"
 NAMES_MAX: Final = 100
 KEPT_MAX: Final = 64
 # Parts of one charge for one model of GPU. Moments before the newest ones are left out.
-PIECES_MAX: Final = 16
+PIECES_MAX: Final = 8
 _WORD: Final = re.compile(r"[a-z0-9.]+")
 
 

@@ -116,7 +116,7 @@ class DeviceWork:
 
     async def watch_use(self) -> None:
         """Sample the devices of running jobs for what they use, for ever."""
-        await use_watch.watch(self.state, self.sampling(), self.tell)
+        await use_watch.watch(self.state, self.sampling(), self.tell, self.memory)
 
     async def listen(self, bus: Bus, node_id: NodeId) -> None:
         """Answer gateways that ask about the devices."""

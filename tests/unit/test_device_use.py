@@ -91,6 +91,13 @@ def test_idleness_is_told_once_and_so_is_its_end() -> None:
     assert not u.is_due(use, 3 * S) and u.take_idle(use, 3 * S) is None
 
 
+def test_devices_that_do_not_answer_any_more_are_not_known_to_be_idle() -> None:
+    use = of(IDLE)
+    assert u.take_idle(use, S + IDLE_NOTED_NS) == 60_000
+    u.note(use, (GPU,), {}, 2 * S)
+    assert u.take_idle(use, 3 * S) == 0
+
+
 def test_an_agent_that_adopted_a_job_tells_what_it_sees() -> None:
     use = Use(told=None)
     assert u.take_idle(use, S) is None and not u.is_due(use, S)
@@ -126,6 +133,24 @@ def test_the_end_of_a_job_has_the_use_of_its_devices() -> None:
     (end, _) = recorded(made.see(o.ReleaseChecked("j.1", {}, True)))
     assert isinstance(end, f.JobFinished) and end.use is not None
     assert (end.use.sampled_ms, end.use.busy_ms) == (10_000, 5_000)
+
+
+def test_a_job_with_an_instance_gets_no_reading_of_the_whole_card() -> None:
+    made = Node().running()
+    made.state.attempts["j.1"].slices = {GPU: 1}
+    assert seen(made, IDLE, 100) == []
+    assert u.total(made.state.attempts["j.1"].use) is None
+
+
+def test_the_next_agent_goes_on_with_the_sums_of_an_adopted_attempt() -> None:
+    made = Node(adopted=(o.Adopted(ref(), gpus=(GPU,)),))
+    kept = of(BUSY, BUSY)
+    made.see(o.UseSampled({}, kept={"j.1": kept, "gone.1": kept}), o.ProcessStarted("j.1", 77))
+    assert seen(made, BUSY, 2) == [idle(0)]
+    found = u.total(made.state.attempts["j.1"].use)
+    assert found is not None and found.sampled_ms == 2_000
+    made.see(o.UseSampled({}, kept={"j.1": of(BUSY, BUSY, BUSY)}))
+    assert u.total(made.state.attempts["j.1"].use) == found
 
 
 def test_a_replica_without_requests_is_not_recorded_as_idle() -> None:

@@ -106,8 +106,9 @@ def _pulls(profile: Profile, job: Json) -> str:
 
 
 def _devices(job: Json) -> int:
-    """Return how many GPUs the job requested on all its nodes."""
-    return int(job.get("gpus") or 0) * max(1, int(job.get("nodes") or 1))
+    """Return how many GPUs the job got or requested on all its nodes."""
+    nodes = max(int(job.get("nodes") or 1), len(job.get("node_ids") or ()))
+    return int(job.get("gpus") or 0) * nodes
 
 
 def _array(job: Json) -> str:

@@ -18,7 +18,7 @@ from libs.common.state.job import IdleWarning, idle_since_ns
 from libs.common.state.ordering import MIB
 
 # Models of GPUs that a charge names apart, and letters of such a name. Further ones count together.
-MODELS_MAX: Final = 16
+MODELS_MAX: Final = 8
 MODEL_LETTERS: Final = 64
 OTHER_MODELS: Final = "other"
 

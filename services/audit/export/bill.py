@@ -29,7 +29,7 @@ from services.audit.export.charge_cells import Cell, cells_of
 KINDS: Final = ("model.used", "usage.charged")
 # With more lines, they are added up without their jobs, then without their keys, then without their
 # users.
-LINES_MAX: Final = 3_000
+LINES_MAX: Final = 2_000
 # How a period is written.
 WRITTEN: Final = {"hour": "%Y-%m-%dT%H:00Z", "day": "%Y-%m-%d", "month": "%Y-%m"}
 

@@ -77,8 +77,8 @@ def apply(state: State, seen: o.Observation, now_ns: int) -> None:
             if key in state.attempts:
                 state.attempts[key].hit = hits.Hit(MPS_LOST, detail)
                 _stop(state, key, state.attempts[key], Stop(MPS_LOST, SIGTERM, HIT_GRACE_MS))
-        case o.UseSampled(readings):
-            note_round(state, readings, now_ns)
+        case o.UseSampled():
+            note_round(state, seen, now_ns)
         case o.EvidenceSaved(key, where):
             _evidence_saved(state, key, where)
         case o.DeviceErrorSeen():

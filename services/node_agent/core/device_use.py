@@ -59,21 +59,24 @@ class OneDevice(msgspec.Struct):
 class Use(msgspec.Struct):
     """The use of an attempt's devices.
 
-    All of them are idle since `idle_ns` (0: one works, or it is not known). `told` is what the log
-    says: that they are idle, that they are not, or None if an earlier agent recorded it.
+    All of them are idle since `idle_ns` (0: one works, or it is not known). `works`: one of them
+    was busy in the last readings. `told` is what the log says: that they are idle, that they are
+    not, or None if an earlier agent recorded it.
     """
 
     devices: dict[GpuId, OneDevice] = {}
     idle_ns: int = 0
+    works: bool = False
     told: bool | None = False
 
 
 def note(use: Use, gpus: Sequence[GpuId], readings: Mapping[GpuId, Reading], now_ns: int) -> None:
     """Add the readings of the attempt's devices."""
-    idle = bool(gpus)
+    idle, use.works = bool(gpus), False
     for uuid in gpus:
         found = readings.get(uuid)
         idle = idle and found is not None and _is_idle(found)
+        use.works = use.works or (found is not None and (found.busy_percent or 0) >= USED_PERCENT)
         if found is not None:
             idle = _add(use.devices.setdefault(uuid, OneDevice()), found, now_ns) and idle
     use.idle_ns = (use.idle_ns or now_ns) if idle else 0
@@ -149,7 +152,7 @@ def take_idle(use: Use, now_ns: int) -> int | None:
     if idle_ns >= IDLE_NOTED_NS and use.told is not True:
         use.told = True
         return idle_ns // PER_MS
-    if not use.idle_ns and use.devices and use.told is not False:
+    if _has_ended(use):
         use.told = False
         return 0
     return None
@@ -159,4 +162,12 @@ def is_due(use: Use, now_ns: int) -> bool:
     """Return whether `take_idle` would return something."""
     if use.idle_ns:
         return now_ns - use.idle_ns >= IDLE_NOTED_NS and use.told is not True
-    return bool(use.devices) and use.told is not False
+    return _has_ended(use)
+
+
+def _has_ended(use: Use) -> bool:
+    """Return whether the log may still say that the devices are idle, although they are not.
+
+    Devices that do not answer any more are not known to be idle.
+    """
+    return not use.idle_ns and (use.told is True or (use.told is None and use.works))

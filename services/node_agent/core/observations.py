@@ -9,6 +9,7 @@ from libs.common.devices.error_catalogue import Seen
 from libs.common.messages import ControlOrder, Desired, KeepOrder, Lease, Orders
 from libs.common.model import AttemptRef, GpuId
 from libs.common.reasons import EXITED
+from services.node_agent.core import device_use
 from services.node_agent.core.device_use import Reading
 from services.node_agent.core.devices import Trouble
 from services.node_agent.core.shares import Use
@@ -189,9 +190,13 @@ class ShareSampled(msgspec.Struct, frozen=True):
 
 
 class UseSampled(msgspec.Struct, frozen=True):
-    """The readings of the devices on which attempts work; silent devices are absent."""
+    """The readings of the devices on which attempts work; silent devices are absent.
+
+    `kept` has the sums of adopted attempts that an earlier agent kept.
+    """
 
     readings: dict[GpuId, Reading]
+    kept: dict[str, device_use.Use] = {}
 
 
 class EvidenceSaved(msgspec.Struct, frozen=True):

@@ -94,6 +94,8 @@ CARDS: Final = {
     "T4": Card((7, 5), False, (60, 70), (300, 1590)),
     "MI300X": Card(links=True, power_w=(150, 750), clocks_mhz=(132, 2100)),
 }
+# Samples that are closer together have the busy time of the earlier one.
+SPAN_MIN_S: Final = 0.04
 # The power of an idle device in percent of its maximum.
 IDLE_PERCENT: Final = 10
 
@@ -146,6 +148,7 @@ class SimulatedDriver:
         self.settings: dict[GpuId, Settings] = {}
         self.seen_ns = 0
         self.seen: dict[GpuId, dict[int, float]] = {}
+        self.busy: dict[GpuId, float] = {}
 
     @property
     def cpus_milli(self) -> int:
@@ -162,10 +165,15 @@ class SimulatedDriver:
         return {uuid: self.held[uuid] for uuid in uuids if uuid in self.held}
 
     async def sample(self) -> Mapping[GpuId, Sample]:
-        """Return samples; a device's busy time is that since the last samples, 0 in the first."""
+        """Return samples; a device's busy time is that since the last samples, 0 in the first.
+
+        Samples that come right after others have the same busy time, because the kernel counts CPU
+        time in steps of 10 ms.
+        """
         running, now_ns = self.running(), time.monotonic_ns()
         since_s = (now_ns - self.seen_ns) / 1e9 if self.seen_ns else math.inf
-        self.seen_ns = now_ns
+        since_s = 0.0 if since_s < SPAN_MIN_S else since_s
+        self.seen_ns = now_ns if since_s else self.seen_ns
         return {
             gpu.uuid: self._sample(gpu, running.get(gpu.uuid, ()), since_s) for gpu in self.gpus
         }
@@ -291,11 +299,10 @@ class SimulatedDriver:
     def _sample(self, gpu: Gpu, working: Sequence[Work], since_s: float) -> Sample:
         """Return a sample of one device. Jobs on it take turns, so their times add up."""
         used = [(work, _uses(work.pid)) for work in working]
-        before = self.seen.get(gpu.uuid, {})
-        now = self.seen[gpu.uuid] = {work.pid: _busy_s(work, uses) for work, uses in used}
-        busy_s = sum(max(0.0, seconds - before.get(pid, 0.0)) for pid, seconds in now.items())
+        if since_s:
+            self.busy[gpu.uuid] = self._busy(gpu, used, since_s)
+        busy = self.busy.get(gpu.uuid, 0.0)
         all_used = [use for _, uses in used for use in uses]
-        busy = min(1.0, busy_s / since_s)
         settings = self.settings.get(gpu.uuid, Settings())
         cap_mw = settings.cap_mw or gpu.power_mw[1]
         clock_mhz = settings.high_mhz or gpu.clocks_mhz[1]
@@ -313,6 +320,15 @@ class SimulatedDriver:
         )
         played = self.played.get(gpu.pci_bus, {})
         return _with_played(sample, played) if played else sample
+
+    def _busy(
+        self, gpu: Gpu, used: Sequence[tuple[Work, Sequence[processes.Use]]], since_s: float
+    ) -> float:
+        """Return the busy part of the time since the last samples, and begin the next time."""
+        before = self.seen.get(gpu.uuid, {})
+        now = self.seen[gpu.uuid] = {work.pid: _busy_s(work, uses) for work, uses in used}
+        busy_s = sum(max(0.0, seconds - before.get(pid, 0.0)) for pid, seconds in now.items())
+        return min(1.0, busy_s / since_s)
 
 
 def _with_played(sample: Sample, played: Mapping[str, int]) -> Sample:
