@@ -121,7 +121,7 @@ STAY: Final[dict[str, str]] = {
         zygote_link.RESPAWN_FIRST_S zygote_link.RESPAWN_MAX_S""",
     "a trace: the pace of PyTorch's profiler, and the bounds of one capture on a node": """
         capture.LOOK_S capture.WRITE_S capture.FINISH_S capture.ALIGN_S capture.LATE_S
-        doors.PAUSE_S doors.SILENCE_NS instructions.WARM_UP_S""",
+        doors.PAUSE_S building.BUILD_S doors.SILENCE_NS instructions.WARM_UP_S""",
     "the bounds of one probe of the fabric: beyond MUSTER_FABRIC_PAIR_MS both ends must agree": """
         allowance.SAVED_NS exchange.QUICK_S prober.MEET_S prober.GRACE_S
         decide.fabric.ROUND_MORE_NS fabric_findings.KNOWN_NS decide.fabric.HOUR_NS

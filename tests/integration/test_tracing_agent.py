@@ -101,7 +101,7 @@ async def test_all_processes_of_a_job_are_traced_on_the_reference_clock(world: W
         world.start(launch.env, rank)
     await world.callers(2)
     clock = await world.ask(m.TraceClock(), m.ClockRead)
-    start_ns = time.time_ns() + SECOND // 2
+    start_ns = time.time_ns() + SECOND
     begun = await world.ask(begin(start_ns))
     assert [process.rank for process in begun.processes] == [0, 1]
     assert (await world.ask(begin(start_ns))).fault == m.BUSY
@@ -118,7 +118,7 @@ async def test_all_processes_of_a_job_are_traced_on_the_reference_clock(world: W
         text = gzip.decompress(part.data)
         events = msgspec.json.decode(b"[" + text.lstrip(b",\n") + b"]")
         steps = [event for event in events if event["ph"] == "X"]
-        assert len(steps) == process.events > 10
+        assert len(steps) == process.events > 2
         for step in steps:
             due_us = (int(step["args"]["at"]) - start_ns) / 1_000
             assert abs(step["ts"] - due_us) < 0.3
@@ -135,7 +135,7 @@ async def test_only_the_ranks_that_were_named_are_traced(world: World) -> None:
     world.start(launch.env, 0)
     world.start(launch.env, 3)
     await world.callers(2)
-    begun = await world.ask(begin(time.time_ns() + SECOND // 4, ranks=(3,)))
+    begun = await world.ask(begin(time.time_ns() + SECOND, ranks=(3,)))
     assert [process.rank for process in begun.processes] == [3]
 
 
@@ -159,7 +159,7 @@ async def test_a_process_that_ends_or_is_too_large_fails_alone(
     for rank in (0, 1):
         world.start(launch.env, rank)
     await world.callers(2)
-    await world.ask(begin(time.time_ns() + SECOND // 4))
+    await world.ask(begin(time.time_ns() + SECOND))
     world.children[0].kill()
     world.children[0].wait()
     failed = await world.until(m.FAILED)

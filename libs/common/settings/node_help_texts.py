@@ -138,6 +138,10 @@ NODE_HELP: Final = {
         "least recently used ones that no job uses. 0: no bound."
     ),
     "traces": "Agent: 1 lets `muster trace` trace the jobs of this node; 0 does not.",
+    "trace_cupti": (
+        "Agent: 1 builds the CUPTI library, where a C compiler and CUPTI are, and gives it to all "
+        "jobs, so that programs which use CUDA without PyTorch can be traced."
+    ),
     "trace_job_bytes": (
         "Agent: bytes of the traces of one job that the node keeps. Beyond them the oldest go."
     ),

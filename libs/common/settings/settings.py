@@ -177,6 +177,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     pulled_dir: str = ""
     pulled_bytes: int = 500 << 30
     traces: int = 1
+    trace_cupti: int = 0
     trace_job_bytes: int = 1 << 30
     trace_bytes: int = 4 << 30
     preflight: int = 1

@@ -32,11 +32,17 @@ _encoder = msgspec.json.Encoder(decimal_format="number")
 
 
 class TraceFile(msgspec.Struct, frozen=True):
-    """The parts of a trace file that are used. `distributedInfo` names the rank."""
+    """The parts of a trace file that are used.
+
+    `distributedInfo` names the rank. `error` says why the tracer has no events, and `lost` counts
+    those that it had no room for.
+    """
 
     traceEvents: list[msgspec.Raw]
     baseTimeNanoseconds: int = 0
     distributedInfo: dict[str, Any] = {}
+    error: str = ""
+    lost: int = 0
 
 
 class Alignment(msgspec.Struct, frozen=True):

@@ -44,6 +44,8 @@ def align(raw: bytes, alignment: Alignment, out: BinaryIO) -> Aligned:
         found = msgspec.json.decode(raw, type=TraceFile)
     except (msgspec.DecodeError, RecursionError) as error:
         return Aligned(error=f"the file of the tracer is not a trace: {error}")
+    if found.error:
+        return Aligned(error=found.error)
     aligner = Aligner(alignment, found.baseTimeNanoseconds)
     packer = zlib.compressobj(LEVEL, zlib.DEFLATED, GZIP)
     events = 0
@@ -56,7 +58,7 @@ def align(raw: bytes, alignment: Alignment, out: BinaryIO) -> Aligned:
     rank = found.distributedInfo.get("rank", -1)
     return Aligned(
         events=events,
-        dropped=aligner.dropped,
+        dropped=aligner.dropped + found.lost,
         rank=rank if isinstance(rank, int) else -1,
         first_ns=aligner.first_ns or 0,
         last_ns=aligner.last_ns or 0,

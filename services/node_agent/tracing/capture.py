@@ -64,8 +64,9 @@ _decode = msgspec.json.Decoder(Aligned)
 class Part:
     """One process of a capture."""
 
-    def __init__(self, caller: Caller, rank: int, token: str) -> None:
-        self.caller, self.token = caller, token
+    def __init__(self, caller: Caller, rank: int, token: str, door: Door) -> None:
+        self.caller, self.token, self.door = caller, token, door
+        self.began: set[str] = set()
         self.shown = TracedProcess(
             rank=rank,
             pid=caller.pid,
@@ -83,7 +84,21 @@ class Part:
         return self.shown.state == FAILED
 
     def sample(self) -> None:
-        self.samples.append(observing.used(self.caller.pid, time.monotonic_ns()))
+        self.samples.append(
+            observing.used(
+                self.caller.pid, time.monotonic_ns(), self.door.tracers.get(self.caller.pid, ())
+            )
+        )
+
+    def note_threads(self) -> None:
+        """Note the threads that trace: PyTorch makes one when it gets its first order."""
+        pid = self.caller.pid
+        if self.caller.tracer == datagrams.CUPTI:
+            self.door.tracers[pid] = observing.library_threads(pid)
+        elif self.began and not self.door.tracers.get(pid):
+            self.door.tracers[pid] = observing.threads(pid) - self.began
+        self.door.tracers.setdefault(pid, set())
+        self.began = self.began or observing.threads(pid)
 
 
 class Capture:
@@ -98,7 +113,7 @@ class Capture:
         for number, caller in enumerate(door.living()):
             rank = observing.rank_of(caller.pid, door.rank)
             if is_wanted(begin, rank):
-                self.parts.append(Part(caller, rank, f"{begin.trace}-{number}"))
+                self.parts.append(Part(caller, rank, f"{begin.trace}-{number}", door))
         self.parts.sort(key=lambda part: (part.shown.rank, part.caller.pid))
         del self.parts[PLACES_PER_NODE:]
 
@@ -144,6 +159,7 @@ class Capture:
                 continue
             text = instruction(self.begin, f"{self.door.folder}/{part.token}.json")
             self.door.tell(part.caller, text)
+            part.note_threads()
             part.sample()
 
     async def _until(self, at_ns: int) -> None:
@@ -153,6 +169,7 @@ class Capture:
     async def _trace(self) -> None:
         self.state = TRACING
         for part in self._going():
+            part.note_threads()
             part.sample()
             part.shown = replace(part.shown, state=TRACING)
         await asyncio.sleep(min(LATE_S, self.begin.duration_ms / 1_000))

@@ -56,6 +56,8 @@ class Door:
         self.ids = list(ids)
         self.callers: dict[tuple[int, str], Caller] = {}
         self.waiting: dict[tuple[int, str], str] = {}
+        # The threads of processes that trace, as far as they were traced before.
+        self.tracers: dict[int, set[str]] = {}
         self.socket: socket.socket | None = None
         self.read_in_second = 0
         self.second = 0
@@ -163,7 +165,9 @@ class Door:
         key = caller.pid, caller.tracer
         self.callers.pop(key, None)
         if len(self.callers) >= PROCESSES_MAX:
-            self.callers.pop(next(iter(self.callers)))
+            oldest = next(iter(self.callers))
+            self.callers.pop(oldest)
+            self.tracers.pop(oldest[0], None)
         self.callers[key] = caller
 
 

@@ -5,6 +5,7 @@ Tests: tests/integration/test_tracing_agent.py.
 
 import contextlib
 import os
+from collections.abc import Collection
 from typing import Final, NamedTuple
 
 from services.node_agent.machine import processes
@@ -14,8 +15,8 @@ ENVIRONMENT_BYTES: Final = 1 << 20
 MAPS_BYTES: Final = 4 << 20
 COMMAND_BYTES: Final = 256
 RANK: Final = b"RANK="
-# The beginnings of the names of the threads that trace; the kernel keeps 15 characters.
-TRACERS: Final = ("Kineto", "libkineto", "muster-trace")
+# The name of the thread of Muster's library. PyTorch's has no name of its own.
+TRACER: Final = b"muster-trace"
 TICK_NS: Final = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
 
@@ -30,7 +31,7 @@ class Used(NamedTuple):
 def rank_of(pid: int, member_rank: int) -> int:
     """Return the rank that the process was started with; else the rank of its member."""
     with contextlib.suppress(OSError):
-        for pair in processes.read(f"/proc/{pid}/environ", ENVIRONMENT_BYTES).split(b"\0"):
+        for pair in _read(f"/proc/{pid}/environ", ENVIRONMENT_BYTES).split(b"\0"):
             if pair.startswith(RANK) and pair[len(RANK) :].isdigit():
                 return int(pair[len(RANK) :][:9])
     return member_rank
@@ -47,19 +48,40 @@ def command_of(pid: int) -> str:
 def libraries(pid: int) -> tuple[str, ...]:
     """Return the names of the libraries that the process has loaded."""
     with contextlib.suppress(OSError):
-        return libraries_of(processes.read(f"/proc/{pid}/maps", MAPS_BYTES).decode(errors="ignore"))
+        return libraries_of(_read(f"/proc/{pid}/maps", MAPS_BYTES).decode(errors="ignore"))
     return ()
 
 
-def used(pid: int, at_ns: int) -> Used:
-    """Return the processor time that the process has used until now."""
-    return Used(at_ns, _process_ns(pid), _tracer_ns(pid))
+def threads(pid: int) -> set[str]:
+    """Return the ids of the process's threads."""
+    with contextlib.suppress(OSError):
+        return set(os.listdir(f"/proc/{pid}/task"))
+    return set()
+
+
+def used(pid: int, at_ns: int, tracers: Collection[str]) -> Used:
+    """Return the processor time that the process has used until now, and that of its tracers."""
+    return Used(at_ns, _process_ns(pid), sum(_thread_ns(pid, thread) for thread in tracers))
+
+
+def library_threads(pid: int) -> set[str]:
+    """Return the threads of Muster's CUPTI library."""
+    return {thread for thread in threads(pid) if _name_of(pid, thread) == TRACER}
 
 
 def is_running(pid: int) -> bool:
     """Return whether the process exists and has not ended."""
     found = processes.process(pid)
     return found is not None and found.state not in "ZX"
+
+
+def _read(path: str, limit: int) -> bytes:
+    """Return a file of /proc up to `limit`; the kernel gives it in pages of whole lines."""
+    with open(path, "rb", buffering=0) as file:
+        found = b""
+        while len(found) < limit and (part := file.read(limit - len(found))):
+            found += part
+    return found
 
 
 def _process_ns(pid: int) -> int:
@@ -71,15 +93,14 @@ def _process_ns(pid: int) -> int:
     return (int(fields[11]) + int(fields[12])) * TICK_NS
 
 
-def _tracer_ns(pid: int) -> int:
-    total = 0
+def _thread_ns(pid: int, thread: str) -> int:
+    with contextlib.suppress(OSError, IndexError, ValueError):
+        path = f"/proc/{pid}/task/{thread}/schedstat"
+        return int(processes.read(path, processes.MAX_STAT_BYTES).split()[0])
+    return 0
+
+
+def _name_of(pid: int, thread: str) -> bytes:
     with contextlib.suppress(OSError):
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            folder = f"/proc/{pid}/task/{thread}"
-            name = processes.read(f"{folder}/comm", processes.MAX_STAT_BYTES).decode(
-                errors="ignore"
-            )
-            if name.startswith(TRACERS):
-                times = processes.read(f"{folder}/schedstat", processes.MAX_STAT_BYTES)
-                total += int(times.split()[0])
-    return total
+        return processes.read(f"/proc/{pid}/task/{thread}/comm", processes.MAX_STAT_BYTES).strip()
+    return b""

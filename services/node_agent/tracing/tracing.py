@@ -8,6 +8,8 @@ tests/integration/test_tracing_agent.py.
 import asyncio
 import contextlib
 import logging
+import os
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -23,6 +25,7 @@ from libs.common.subjects import ask_node
 from libs.common.transport.bus import Bus
 from services.node_agent.directories.protocol import Launch
 from services.node_agent.tracing.capture import Capture
+from services.node_agent.tracing.cupti.building import NotBuilt
 from services.node_agent.tracing.doors import Door, Folders
 from services.node_agent.tracing.kept import TRACE_ID, Kept
 
@@ -59,10 +62,12 @@ class Tracing:
         state_dir: Path | None = None,
         job_bytes: int = 0,
         node_bytes: int = 0,
-        library: str = "",
+        build: Callable[[], str] = lambda: "",
         origin: Origin = lambda ref: ((), ""),
     ) -> None:
-        self.state_dir, self.library, self.origin = state_dir, library, origin
+        self.state_dir, self.build, self.origin = state_dir, build, origin
+        # The CUPTI library, once it is built; empty before, and where it is not wanted.
+        self.library = ""
         self.doors: dict[str, Door] = {}
         self.captures: dict[str, Capture] = {}
         self.tasks: set[asyncio.Task[None]] = set()
@@ -110,9 +115,21 @@ class Tracing:
         self.doors[key] = door
         given = {DAEMON: "1", SOCKETS: door.folder, OUTPUT: door.folder}
         given[LOG_LEVEL] = env.get(LOG_LEVEL, ERRORS)
-        if self.library and INJECTION not in env:
-            given[INJECTION] = self.library
+        if INJECTION not in env:
+            given |= self._injected(door)
         return replace(launch, env={**env, **given})
+
+    def _injected(self, door: Door) -> dict[str, str]:
+        """Copy the CUPTI library into the attempt's folder, which containers have too."""
+        target = f"{door.folder}/{os.path.basename(self.library)}"
+        try:
+            if self.library:
+                shutil.copyfile(self.library, target)
+                os.chmod(target, 0o755)
+                return {INJECTION: target}
+        except OSError as error:
+            logger.warning("%s: %s", target, error)
+        return {}
 
     def let_go(self, key: str) -> None:
         """Close the door of an ended attempt. Harmless when repeated."""
@@ -121,7 +138,10 @@ class Tracing:
             door.close(remove=True)
 
     async def listen(self, bus: Bus, node_id: str) -> None:
-        """Answer gateways."""
+        """Answer gateways, and build the CUPTI library beside everything else."""
+        task = asyncio.create_task(self._build(), name="build of the CUPTI library")
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
         await bus.subscribe(ask_node(node_id, "trace"), self._on_ask, concurrent=True)
 
     async def close(self) -> None:
@@ -131,6 +151,12 @@ class Tracing:
         await asyncio.gather(*self.tasks, return_exceptions=True)
         for door in self.doors.values():
             door.close(remove=False)
+
+    async def _build(self) -> None:
+        try:
+            self.library = await asyncio.to_thread(self.build)
+        except NotBuilt as error:
+            logger.warning("programs that do not use PyTorch cannot be traced: %s", error)
 
     async def _on_ask(self, subject: str, data: bytes) -> bytes:
         received_ns = time.time_ns()
