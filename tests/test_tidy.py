@@ -68,6 +68,10 @@ WIDE_CATCHES: Final = {
     "libs/client/function/outcome.py in _raise": "the class of a user's exception raises anything",
     "libs/client/function/outcome.py in value_of": "the classes in a user's result raise anything",
     "libs/client/function/runner.py in call_function": "a user's function raises anything",
+    "libs/job/stacks/sitecustomize.py in _register_again": (
+        "must never break a job, whatever its interpreter is"
+    ),
+    "services/node_agent/diagnosis/recorders.py in _plain": "a damaged pickle raises anything",
     "libs/common/process/service.py in run": (
         "the one place: logs the cause and exits with its code"
     ),

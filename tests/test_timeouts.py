@@ -26,6 +26,7 @@ STAY: Final[dict[str, str]] = {
         rates.WINDOW_NS
         reading.AT_NS requests.NS_PER_S
         admission.SECOND_NS autoscaling.SECOND_NS fairness.SECOND_NS loads.SECOND_NS routing.MS_NS
+        diagnosis.silence.SECOND_NS
         openai.batching.MS_NS hedging.MS_NS retry_budget.SECOND_NS wake_time.SECOND_NS
         demand.MS_NS demand.US_NS latencies.SECOND_NS latencies.US_NS
         allowance.MINUTE_NS allowance.SECOND_NS node_budget.SECOND_NS retention.SECOND_NS
@@ -126,10 +127,16 @@ STAY: Final[dict[str, str]] = {
         allowance.SAVED_NS exchange.QUICK_S prober.MEET_S prober.GRACE_S
         decide.fabric.ROUND_MORE_NS fabric_findings.KNOWN_NS decide.fabric.HOUR_NS
         fabric_rules.PREFLIGHT_NS fabric_rules.PREFLIGHT_FRESH_NS""",
+    "the bounds of the parts of one diagnosis, all of which end within the 10 s of its answer": """
+        verbs.diagnose.ANSWER_S diagnosis.asking.NODE_S collecting.LOOK_EVERY_S
+        collecting.PY_SPY_ALL_S recorders.RAS_S stacks.PY_SPY_S stacks.WRITTEN_S
+        stacks.WRITTEN_LOOK_S diagnosis.silence.AGAIN_S diagnosis.silence.WINDOW_NS""",
     "a pause before something is tried or looked at again; no caller waits for its end": """
         exporting.EXPORT_EVERY_S exporting.BREATH_S exporting.LOOK_EVERY_S exporting.LOOK_S
         exporting.PAUSE_AFTER_S exporting.LAST_EXPORT_S otlp.SEND_S
         exporting.SAY_EVERY_S
+        exporting.PAUSE_AFTER_S exporting.LAST_EXPORT_S
+        diagnosing.LOOK_S diagnosing.TELL_S
         prober.DIAL_AGAIN_S prober.ACCEPT_AGAIN_S cli.verbs.fabric.POLL_S
         cli.verbs.bus.POLL_S server_answers.FAREWELL_S server_answers.LOOK_S
         cli.verbs.trace.LOOK_S cli.verbs.cp.LOOK_FIRST_S cli.verbs.cp.LOOK_MAX_S

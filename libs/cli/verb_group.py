@@ -48,6 +48,7 @@ VERBS: Final[dict[str, Verb]] = {
     "wait": Verb(JOBS, "Wait for jobs to end, and exit with their exit code."),
     "trace": Verb(JOBS, "Trace a running job: kernels, copies and operators of all ranks."),
     "why": Verb(JOBS, "Explain the state of a job, now or at a past moment."),
+    "diagnose": Verb(JOBS, "Find the rank that a stuck or slow job waits for, and why."),
     "whatif": Verb(JOBS, "Check whether a job would start now, or with additional nodes."),
     "deploy": Verb(MODELS, "Serve a model: run replicas of a command that answers HTTP."),
     "models": Verb(MODELS, "List models, or show one with its replicas."),

@@ -65,7 +65,7 @@ OUTSTANDING: Final = "outstanding"
 TURNS: Final = "turns"
 ORDERS: Final = "orders"  # orders.<node>: scheduler -> agent
 # ask.node.<node>.<verb>: gateway -> agent: output, stdin, channel, files, prune, topology,
-# memory, link, copy, readings; operator -> agent: authority
+# memory, link, copy, readings, diagnosis; operator -> agent: authority
 NODE_ASK: Final = "ask.node"
 # ask.scheduler.<verb>: gateway -> scheduler: why, upcoming, hashes; trimmer -> scheduler: position;
 # scheduler -> scheduler: alive
@@ -83,6 +83,8 @@ SECRETS_ASK: Final = (
 UPLOADS_ASK: Final = "ask.uploads"
 # ask.weights.<node>: agent -> gateway: a node that has kept weights which this one cannot read
 WEIGHTS_ASK: Final = "ask.weights"
+# ask.diagnosis.<node>: agent -> gateway: a job with several ranks shows no progress
+DIAGNOSIS_ASK: Final = "ask.diagnosis"
 # members.<service>.<instance>: each process -> gateways: whether it leads, and what it has read
 MEMBERS: Final = "members"
 # take_over.<service>: a leader that stops -> its followers, with the number of its term. It is not
@@ -153,6 +155,10 @@ def ask_uploads(node_id: str) -> str:
 
 def ask_weights(node_id: str) -> str:
     return f"{WEIGHTS_ASK}.{node_id}"
+
+
+def ask_diagnosis(node_id: str) -> str:
+    return f"{DIAGNOSIS_ASK}.{node_id}"
 
 
 def ask_server(server: str, verb: str) -> str:

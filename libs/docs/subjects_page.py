@@ -98,6 +98,11 @@ BESIDE: Final = {
         "agent -> gateway",
         "A node that has kept weights which this node cannot read, with a token for a link to it.",
     ),
+    "DIAGNOSIS_ASK": (
+        s.ask_diagnosis("NODE"),
+        "agent -> gateway",
+        "A job with several ranks shows no progress: the gateway examines all of its nodes.",
+    ),
     "TAKE_OVER": (
         s.take_over("SERVICE"),
         "scheduler, quota -> the same service",

@@ -120,6 +120,7 @@ def node_crossing(node_id: str) -> Crossing:
         s.ask_secrets(node_id),
         s.ask_uploads(node_id),
         s.ask_weights(node_id),
+        s.ask_diagnosis(node_id),
         s.roster(node_id),
         s.output(node_id),
     )
@@ -285,6 +286,7 @@ def _gateway(instance: str, fleet: Fleet) -> Allowed:
             s.ask_secrets("*"),
             s.ask_uploads("*"),
             s.ask_weights("*"),
+            s.ask_diagnosis("*"),
             s.turns("*"),
             s.ADMITTED,
             s.node("*"),

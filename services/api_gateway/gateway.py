@@ -164,7 +164,7 @@ class Gateway:
         self.sign_on = SignOn(self.settings, self.clock)
         self.keys.of_group = self.sign_on.groups.principal
         self.uploads = uploads
-        self.answers = AgentAnswers(lambda: self.cluster, self.bus, self.vault, uploads)
+        self.answers = AgentAnswers(self)
         self.node_writes = NodeWrites(self)
         self.admission = Admission(lambda: self.cluster, self.bus, self.node_writes.budget.over)
 

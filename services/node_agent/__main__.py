@@ -112,21 +112,16 @@ def _machine(settings: Settings, driver: LocalDriver | SimulatedDriver, home: Ho
     numbers = TenantNumbers(settings.cluster_id, settings.tenant_uids, settings.tenant_uid_table)
     lost = {**home.lost, **({USERS: why} if (why := accounts.lost(users, numbers)) else {})}
     if lost:
-        logger.warning(
-            "jobs on this node are not isolated by: %s",
-            ", ".join(f"{name} ({why})" for name, why in lost.items()),
-        )
+        said = ", ".join(f"{name} ({why})" for name, why in lost.items())
+        logger.warning("jobs on this node are not isolated by: %s", said)
     isolation = {
         name: f"lost: {lost[name]}" if name in lost else ENFORCED for name in (*CONTROLLERS, USERS)
     }
     isolation |= only_tenants(accounts.own_tenants(users))
     simulated = driver if isinstance(driver, SimulatedDriver) else None
     cpus_milli = simulated.cpus_milli if simulated else 1_000 * len(os.sched_getaffinity(0))
-    memory_bytes = (
-        simulated.memory_bytes
-        if simulated
-        else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    )
+    own_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    memory_bytes = simulated.memory_bytes if simulated else own_bytes
     offered = choice.offer(settings.link_transport)
     return Machine(
         node_id=settings.node_id,
@@ -157,6 +152,8 @@ def _machine(settings: Settings, driver: LocalDriver | SimulatedDriver, home: Ho
         numbers=numbers,
         keeps=True,
         fence_ms=settings.hardware_watchdog_s * 1_000 if settings.hardware_watchdog else 0,
+        diagnose_after_s=settings.diagnose_after_s,
+        diagnose_hook=settings.diagnose_hook > 0,
     )
 
 

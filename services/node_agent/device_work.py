@@ -25,6 +25,7 @@ from services.node_agent.devices.device_commands import Controlling, modes_of
 from services.node_agent.devices.instances import Instances
 from services.node_agent.devices.present import report_of
 from services.node_agent.devices.sampling import Sampling
+from services.node_agent.diagnosis.diagnosing import Diagnosing
 from services.node_agent.directories.protocol import JobSupervisors, Machine, Memory
 from services.node_agent.drivers import Driver
 from services.node_agent.fabric.rdma import ports
@@ -76,6 +77,13 @@ class DeviceWork:
             driver, lambda: self.inventory, lambda key: slices_of_others(state(), key)
         )
         self.controlling = Controlling(driver, self.instances, tell)
+        self.diagnosing = Diagnosing(
+            NodeId(machine.node_id),
+            jobs=jobs,
+            sampling=sampling,
+            state=state,
+            after_s=machine.diagnose_after_s,
+        )
 
     def _command(self, machine: Machine, command: str, timeout_ms: int) -> OperatorCommand:
         return OperatorCommand(command, timeout_ms, machine.environment, lambda: self.inventory)
@@ -105,14 +113,17 @@ class DeviceWork:
         )
 
     async def watch_jobs(self) -> None:
-        """Sample the jobs that may hang or exceed their share, for ever."""
-        await job_watch.watch(
+        """Sample the jobs that may hang, exceed their share or show no progress, for ever."""
+        hangs = job_watch.watch(
             state=self.state,
             gpus=lambda: self.inventory,
             jobs=self.jobs,
             sampling=self.sampling(),
             tell=self.tell,
         )
+        if self.diagnosing.after_s > 0:
+            await asyncio.gather(hangs, self.diagnosing.watch())
+        await hangs
 
     async def watch_use(self) -> None:
         """Sample the devices of running jobs for what they use, for ever."""
@@ -122,6 +133,7 @@ class DeviceWork:
         """Answer gateways that ask about the devices."""
         for verb, handler in (("topology", self.answer_topology), ("readings", self._readings)):
             await bus.subscribe(ask_node(node_id, verb), handler, concurrent=True)
+        await self.diagnosing.listen(bus)
 
     async def _readings(self, subject: str, data: bytes) -> bytes:
         return _encode(report_of(await self.sampling().now()))

@@ -1,9 +1,10 @@
-"""Examples of facts about locks and hashes of the state, for `examples.py`."""
+"""Examples of facts about locks, hashes of the state and diagnoses, for `examples.py`."""
 
 from typing import Final
 
 from libs.common import facts as f
 from libs.common.facts import AnyFact
+from libs.common.model import JobId, NodeId
 
 TENANT: Final = "physics"
 
@@ -19,4 +20,17 @@ STATE_AND_LOCKS: Final[tuple[AnyFact, ...]] = (
         tenant=TENANT, lock="data", holder="h1", token=7, asked=40, expires_ns=1_900_000_000
     ),
     f.LockFreed(tenant=TENANT, lock="data", holder="h1", token=7, reason="expired"),
+    f.JobDiagnosed(
+        job_id=JobId("job-1"),
+        attempt=1,
+        verdict="apart",
+        sentence="7 of 8 ranks wait for rank 6 on node-2",
+        cause="lock",
+        rank=6,
+        node_id=NodeId("node-2"),
+        others=1,
+        places=("0-5,7: all_reduce at step (train.py:40)",),
+        automatic=True,
+        user="ada",
+    ),
 )

@@ -92,6 +92,13 @@ CASES: Final[dict[str, tuple[Case, ...]]] = {
         case(f"why {ENDED}", "ended"),
         case(f"why {WAITS} -o json", "{"),
     ),
+    "diagnose": (
+        case(f"diagnose {RUNS}", "no rank waits in a collective"),
+        case(f"diagnose {RUNS} --last", "no diagnosis of this job is recorded"),
+        case(f"diagnose {RUNS} --evidence", "processes"),
+        case(f"diagnose {WAITS}", "cannot be diagnosed", 1),
+        case(f"diagnose {RUNS} --last --evidence", "exclude each other", 2),
+    ),
     "whatif": (
         case("whatif -g 1 -- true", "would start"),
         case("whatif -N 9 --add-nodes 9 --add-gpus 8 -- true", "would start now"),

@@ -102,6 +102,10 @@ CASES: Final[dict[str, tuple[tuple[str, Shape], ...]]] = {
             ),
         ),
     ),
+    "diagnose": (
+        (f"diagnose {RUNS}", Shape("POST /v1/jobs/{ref}/diagnoses")),
+        (f"diagnose {RUNS} --last", Shape("GET /v1/jobs/{ref}/diagnoses", "diagnoses")),
+    ),
     "submit": (
         ("submit -g 0 --cpus 1 -- true", Shape("POST /v1/jobs")),
         ("submit --dry-run -g 0 --cpus 1 -- true", Shape("POST /v1/jobs")),

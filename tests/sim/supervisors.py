@@ -125,6 +125,9 @@ class SimSupervisors:
         self.process.check()
         return 0
 
+    def directory_of(self, ref: AttemptRef) -> str:
+        return ""
+
     def processes(self, ref: AttemptRef) -> list[int]:
         self.process.check()
         return []

@@ -21,6 +21,7 @@ from libs.common.facts.device_facts import GpuFaulted as GpuFaulted
 from libs.common.facts.device_facts import GpuRecovered as GpuRecovered
 from libs.common.facts.device_facts import GpuServiceSet as GpuServiceSet
 from libs.common.facts.device_facts import JobOverShare as JobOverShare
+from libs.common.facts.diagnosis_facts import JobDiagnosed as JobDiagnosed
 from libs.common.facts.efficiency_facts import ChargePart as ChargePart
 from libs.common.facts.efficiency_facts import DeviceUse as DeviceUse
 from libs.common.facts.efficiency_facts import EfficiencyWish as EfficiencyWish
@@ -177,6 +178,7 @@ GatewayFact = (
     | NodeHoldCleared
     | OrderFact
     | LockWish
+    | JobDiagnosed
     | EfficiencyWish
 )
 QuotaFact = (
@@ -292,16 +294,8 @@ def encode_packed(commit: Commit) -> bytes:
             f"the facts of a commit are {len(plain)} bytes, over the log's bound of {most}: "
             "send less at once"
         )
-    head = (
-        commit.version,
-        PACKED,
-        commit.writer,
-        commit.number,
-        commit.epoch,
-        commit.at_ns,
-        commit.seen,
-    )
-    data = _encoder.encode(_Packed(*head, (), packing.pack(plain)))
+    head = (commit.version, PACKED, *msgspec.structs.astuple(commit)[2:7])
+    data = _encoder.encode((*head, (), packing.pack(plain)))
     if len(data) > COMMIT_BYTES_MAX:
         raise Refused(
             f"a packed commit of {len(data)} bytes is over the log's bound of "

@@ -149,6 +149,14 @@ NODE_HELP: Final = {
         "Agent: bytes of all traces that the node keeps. Beyond them the oldest of the tenant that "
         "has most go."
     ),
+    "diagnose_after_s": (
+        "Agent, gateway: seconds without a sign of progress after which a job with several ranks "
+        "is diagnosed without a request. 0: never."
+    ),
+    "diagnose_hook": (
+        "Agent: 1 registers faulthandler in the Python interpreters of jobs, by PYTHONPATH, so "
+        "that `muster diagnose` sees their stacks; 0 does not."
+    ),
     "preflight": "Agent: 1 checks the devices of a job before it starts; 0 does not.",
     "burn_in": (
         "Agent: command that tests a device ($MUSTER_GPUS) after a reset or a quarantine, before "

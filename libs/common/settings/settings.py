@@ -180,6 +180,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     trace_cupti: int = 0
     trace_job_bytes: int = 1 << 30
     trace_bytes: int = 4 << 30
+    diagnose_after_s: int = 600
+    diagnose_hook: int = 1
     preflight: int = 1
     burn_in: str = ""
     burn_in_ms: int = 120_000

@@ -6,6 +6,7 @@ from libs.common import arrays
 from libs.common.facts.efficiency_facts import DeviceUse
 from libs.common.life import job_life
 from libs.common.model import AttemptRef, GpuHold, GpuId, JobId, JobSpec, NodeId, TenantId
+from libs.common.state.diagnosis import Diagnosis
 from libs.common.state.fabric import Preflight
 from libs.common.state.ordering import Ordering
 from libs.common.state.preemption import Preemption
@@ -149,6 +150,7 @@ class Job(msgspec.Struct):
     use: DeviceUse | None = None
     # The warning that the devices of this attempt are idle.
     idle: IdleWarning | None = None
+    diagnoses: tuple[Diagnosis, ...] = ()
 
     @property
     def ref(self) -> AttemptRef:

@@ -35,6 +35,7 @@ LEVELS: Final[dict[type[f.Fact], float]] = {
     f.GpuControlRequested: CHANGES,
     f.GpuServiceSet: CHANGES,
     f.FabricTestRequested: CHANGES,
+    f.JobDiagnosed: CHANGES,
     f.LockRequested: CHANGES,
     f.NodeDrainCleared: ENDINGS,
     f.LeaseProfileSet: CHANGES,

@@ -1,27 +1,36 @@
 """All answers of one gateway to the questions of agents."""
 
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from libs.common.state.cluster import Cluster
-from libs.common.transport.bus import Bus
-from libs.common.transport.uploads import UploadStore
 from services.api_gateway.agents.secret_answers import SecretAnswers
 from services.api_gateway.agents.upload_answers import UploadAnswers
 from services.api_gateway.agents.weight_answers import WeightAnswers
-from services.api_gateway.secrets.vault import Vault
+from services.api_gateway.diagnosis.asking import Evidence
+from services.api_gateway.diagnosis.silence import SilenceAnswers
+
+if TYPE_CHECKING:
+    from libs.common.state.cluster import Cluster
+    from services.api_gateway.gateway import Gateway
 
 
 class AgentAnswers:
-    """Secrets, uploads, and sources of kept weights."""
+    """Secrets, uploads, sources of kept weights, and jobs without progress.
 
-    def __init__(
-        self, cluster: Callable[[], Cluster], bus: Bus, vault: Vault, uploads: UploadStore
-    ) -> None:
-        self.secrets = SecretAnswers(cluster, bus, vault)
-        self.uploads = UploadAnswers(cluster, bus, uploads)
-        self.weights = WeightAnswers(cluster, bus)
+    `evidence` collects what nodes know about a stuck job.
+    """
+
+    def __init__(self, gateway: "Gateway") -> None:
+        def cluster() -> "Cluster":
+            return gateway.cluster
+
+        self.secrets = SecretAnswers(cluster, gateway.bus, gateway.vault)
+        self.uploads = UploadAnswers(cluster, gateway.bus, gateway.uploads)
+        self.weights = WeightAnswers(cluster, gateway.bus)
+        self.evidence = Evidence(gateway.bus)
+        self.silence = SilenceAnswers(gateway, self.evidence)
 
     async def listen(self) -> None:
         await self.secrets.listen()
         await self.uploads.listen()
         await self.weights.listen()
+        await self.silence.listen()

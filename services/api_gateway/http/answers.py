@@ -50,6 +50,7 @@ from services.api_gateway.traces.shown import TraceShown
 from services.api_gateway.views.adapters import AdapterList, AdapterShown
 from services.api_gateway.views.allocations import AllocationShown, HoldShown
 from services.api_gateway.views.charges import ChargeList
+from services.api_gateway.views.diagnosis_words import DiagnosisMade, DiagnosisShown
 from services.api_gateway.views.fabric import FabricShown, TestShown
 from services.api_gateway.views.fleet import FleetNodeShown
 from services.api_gateway.views.identity import KeyShown, TenantShown
@@ -112,6 +113,9 @@ ANSWERS: Final[dict[tuple[str, str], Answer]] = {
     ("GET", "/v1/jobs/{ref}/history"): Answer(kind=JobHistory),
     ("GET", "/v1/jobs/{ref}/why"): Answer(kind=Why),
     ("GET", "/v1/jobs/{ref}/pulls"): _list("pulls", PullShown),
+    ("POST", "/v1/jobs/{ref}/diagnoses"): Answer(kind=DiagnosisMade),
+    ("GET", "/v1/jobs/{ref}/diagnoses"): _list("diagnoses", DiagnosisShown),
+    ("GET", "/v1/jobs/{ref}/diagnoses/evidence"): Answer(),
     ("GET", "/v1/pulled"): _list("nodes", NodePulled),
     ("DELETE", "/v1/pulled/{node_id}"): Answer(kind=Unpulled),
     ("GET", "/v1/jobs/{ref}/wait"): Answer(kind=JobShown),

@@ -1,10 +1,11 @@
-"""One-line summaries of facts about prices and idle devices. Pure."""
+"""One-line summaries of facts about prices, idle devices and diagnoses. Pure."""
 
 from collections.abc import Callable
 from typing import Any, Final
 
 from libs.common import facts as f
 from services.api_gateway.times import rfc3339
+from services.api_gateway.views.diagnosis_words import DIAGNOSIS_WORDS
 from services.api_gateway.views.usage import money
 
 
@@ -40,4 +41,5 @@ USE_WORDS: Final[dict[type, Callable[[Any], str]]] = {
     f.IdlePolicySet: _policy,
     f.JobIdleSeen: _idle,
     f.JobIdleWarned: _warned,
+    **DIAGNOSIS_WORDS,
 }

@@ -28,6 +28,7 @@ from services.node_agent.core.observations import (
     ProcessStarted,
 )
 from services.node_agent.core.state import key_of
+from services.node_agent.diagnosis.launch_hook import with_files
 from services.node_agent.directories.job_ownership import (
     DEVICE_SECONDS,
     OWN,
@@ -46,7 +47,6 @@ from services.node_agent.directories.marker_notes import (
 )
 from services.node_agent.directories.protocol import (
     CHECKPOINT,
-    CHECKPOINT_VARIABLE,
     AlreadyStarted,
     Launch,
     OnEvent,
@@ -120,7 +120,7 @@ class JobDirectories:
         await asyncio.to_thread(_sweep, self.jobs_dir)
         await self.kept.load()
         return [
-            adopted_from(self._dir(ref), ref)
+            adopted_from(self.directory_of(ref), ref)
             for ref in (
                 AttemptRef(JobId(known.job_id), known.attempt) for known in self.supervisors.known()
             )
@@ -137,7 +137,7 @@ class JobDirectories:
     async def unpack(
         self, ref: AttemptRef, sha256: str, pieces: AsyncIterator[bytes], wanted: Callable[[], bool]
     ) -> str:
-        job_dir = self._dir(ref)
+        job_dir = self.directory_of(ref)
         if _is_marked(job_dir):
             raise AlreadyStarted(f"{key_of(ref)} was started before")
         try:
@@ -147,7 +147,7 @@ class JobDirectories:
             raise Refused(f"{key_of(ref)} cannot be started: {error}") from error
 
     async def discard(self, ref: AttemptRef) -> None:
-        await asyncio.to_thread(_remove_unmarked, self._dir(ref))
+        await asyncio.to_thread(_remove_unmarked, self.directory_of(ref))
 
     async def launch(self, launch: Launch) -> None:
         if launch.probe is not None and not is_free(launch.probe.port):
@@ -155,15 +155,11 @@ class JobDirectories:
         if not launch.ignore_lease:
             await self.watchdog.require(key_of(launch.ref))
         launch = self._with_home(launch)
-        folder = OWN if launch.account is not None else "."
         request = LaunchRequest(
             job_id=launch.ref.job_id,
             attempt=launch.ref.attempt,
             argv=list(launch.argv),
-            env={
-                **launch.env,
-                CHECKPOINT_VARIABLE: f"{self._dir(launch.ref)}/{folder}/{CHECKPOINT}",
-            },
+            env=with_files(launch.env, self.directory_of(launch.ref), launch.account is not None),
             workdir="/" if launch.container else launch.workdir,
             lease_path=self.lease_path,
             rank=launch.rank,
@@ -174,7 +170,7 @@ class JobDirectories:
             account=[] if launch.container else account_ids(launch),
             note=note_of(launch),
         )
-        job_dir = self._dir(launch.ref)
+        job_dir = self.directory_of(launch.ref)
         if _is_marked(job_dir):
             raise AlreadyStarted(f"{key_of(launch.ref)} was started before")
         try:
@@ -197,7 +193,9 @@ class JobDirectories:
         """
         if launch.account is None or launch.account.home or launch.container:
             return launch
-        home = f"{self._dir(launch.ref)}/{OWN}" if is_passable(self.jobs_dir.parent) else "/"
+        home = (
+            f"{self.directory_of(launch.ref)}/{OWN}" if is_passable(self.jobs_dir.parent) else "/"
+        )
         return msgspec.structs.replace(
             launch, env={**launch.env, "HOME": home}, workdir=launch.workdir or home
         )
@@ -216,7 +214,7 @@ class JobDirectories:
         The change time counts, because a job can set the file's other times. A link counts by its
         own change time: the agent never follows it.
         """
-        job_dir, state_dir = self._dir(ref), self.jobs_dir.parent
+        job_dir, state_dir = self.directory_of(ref), self.jobs_dir.parent
         folders = (f"{state_dir}/{SCRATCH}/{key_of(ref)}/{SAVED}", f"{job_dir}/{OWN}")
         path = f"{next(filter(os.path.isdir, folders), job_dir)}/{CHECKPOINT}"
         try:
@@ -225,7 +223,9 @@ class JobDirectories:
             return 0
 
     def output_bytes(self, ref: AttemptRef) -> int:
-        return sum(output.written_bytes(self._dir(ref), stream) for stream in ("stdout", "stderr"))
+        return sum(
+            output.written_bytes(self.directory_of(ref), stream) for stream in ("stdout", "stderr")
+        )
 
     def device_s(self, ref: AttemptRef) -> float | None:
         """Return the device seconds that a job reports for simulated devices; None if it reports no
@@ -235,7 +235,7 @@ class JobDirectories:
         """
         try:
             descriptor = os.open(
-                f"{self._dir(ref)}/{DEVICE_SECONDS}",
+                f"{self.directory_of(ref)}/{DEVICE_SECONDS}",
                 os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW,
             )
             try:
@@ -252,7 +252,7 @@ class JobDirectories:
         return seconds if math.isfinite(seconds) else None
 
     async def leftovers(self, ref: AttemptRef) -> Sequence[str]:
-        record = records.read_exit(self._dir(ref))
+        record = records.read_exit(self.directory_of(ref))
         if record is None or record["boot_id"] != processes.boot_id():
             return []
         left = [
@@ -274,7 +274,7 @@ class JobDirectories:
         In a container the process is a child of the container's first process
         (`runtimes/exec_inside.py`). Raises Refused.
         """
-        job_dir = self._dir(ref)
+        job_dir = self.directory_of(ref)
         if records.read_summary(job_dir).get("note", {}).get("container"):
             entry = f"{self.jobs_dir.parent}/{MOUNTS}/{key_of(ref)}{ENTRY}"
             request, descriptors = request_of(entry, request, descriptors)
@@ -282,7 +282,7 @@ class JobDirectories:
 
     def processes(self, ref: AttemptRef) -> list[int]:
         """Return the pids of all living processes of an attempt, and of its container. Blocks."""
-        job_dir = self._dir(ref)
+        job_dir = self.directory_of(ref)
         identity = records.read_identity(job_dir)
         if identity is None or not lost.supervisor_is_living(identity):
             return []
@@ -291,7 +291,7 @@ class JobDirectories:
     async def read_output(
         self, ref: AttemptRef, stream: str, offset: int, max_bytes: int
     ) -> Piece | None:
-        job_dir = self._dir(ref)
+        job_dir = self.directory_of(ref)
         try:
             if offset < 0:
                 piece = Piece(*output.tail(job_dir, stream, min(-offset, max_bytes)))
@@ -307,7 +307,7 @@ class JobDirectories:
         An uploaded working directory lies in the job's own directory, where the job could replace
         it by a link, so its last name may not be a link.
         """
-        job_dir = self._dir(ref)
+        job_dir = self.directory_of(ref)
         note = records.read_summary(job_dir).get("note", {})
         workdir = note.get("workdir")
         return (
@@ -318,7 +318,7 @@ class JobDirectories:
 
     def tenant_of(self, ref: AttemptRef) -> str:
         """Return the tenant of an attempt; empty if nothing of it is here."""
-        return str(records.read_summary(self._dir(ref)).get("note", {}).get("tenant", ""))
+        return str(records.read_summary(self.directory_of(ref)).get("note", {}).get("tenant", ""))
 
     async def forget(self, ref: AttemptRef, copied: bool) -> None:
         if not copied:
@@ -375,7 +375,7 @@ class JobDirectories:
         else:
             self.on_event(ProcessExited(name, exit_of(record)))
 
-    def _dir(self, ref: AttemptRef) -> str:
+    def directory_of(self, ref: AttemptRef) -> str:
         return self.supervisors.job_dir(_key(ref))
 
 

@@ -170,6 +170,10 @@ class JobSupervisors(Protocol):
         """Return how much output the attempt has written, as far as it is kept."""
         ...
 
+    def directory_of(self, ref: AttemptRef) -> str:
+        """Return the path of the attempt's directory."""
+        ...
+
     def processes(self, ref: AttemptRef) -> list[int]:
         """Return the pids of all living processes of an attempt."""
         ...
@@ -391,3 +395,5 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     numbers: TenantNumbers = TenantNumbers()
     keeps: bool = False
     fence_ms: int = 0
+    diagnose_after_s: int = 0
+    diagnose_hook: bool = False

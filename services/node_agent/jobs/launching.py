@@ -15,12 +15,14 @@ from libs.common.transport.bus import Bus
 from services.node_agent.core import serving, shares
 from services.node_agent.devices import capabilities
 from services.node_agent.devices.instances import Instances
+from services.node_agent.diagnosis.launch_hook import hooked
 from services.node_agent.directories import accounts
 from services.node_agent.directories.protocol import Launch, Machine
 from services.node_agent.drivers import Driver
 from services.node_agent.jobs.environment import environment
 from services.node_agent.jobs.limits import limits_of
 from services.node_agent.jobs.secret_values import secrets_of
+from services.node_agent.machine.ports import is_free
 
 
 async def launch_of(
@@ -44,23 +46,23 @@ async def launch_of(
     secrets = await secrets_of(order, node_id, bus) if spec.secrets or is_keyed else {}
     made = await instances.make(order.gpus, attempt_key(order.job_id, order.attempt))
     if made:
-        await asyncio.to_thread(
-            capabilities.make_nodes, list(capabilities.own(driver.capabilities, made))
-        )
+        own = list(capabilities.own(driver.capabilities, made))
+        await asyncio.to_thread(capabilities.make_nodes, own)
     ids = {uuid: GpuId(one.uuid) for uuid, one in made.items()}
+    env = environment(
+        order,
+        node_id,
+        inventory=inventory,
+        base=base,
+        instances=ids,
+        address=machine.address,
+        secrets=secrets,
+    )
     return Launch(
         ref=AttemptRef(order.job_id, order.attempt),
         rank=order.rank,
         argv=serving.argv_of(order, machine.address),
-        env=environment(
-            order,
-            node_id,
-            inventory=inventory,
-            base=base,
-            instances=ids,
-            address=machine.address,
-            secrets=secrets,
-        ),
+        env=_observed(order, machine, env),
         workdir=spec.workdir or (_home(base) if account is None or account.home else ""),
         stdin=spec.stdin,
         output_limit_bytes=spec.output_limit_bytes,
@@ -83,6 +85,14 @@ async def launch_of(
         parts=share.parts if (share := shares.share_of(order.gpus)) is not None else {},
         tenant=order.tenant,
     )
+
+
+def _observed(order: StartOrder, machine: Machine, env: dict[str, str]) -> dict[str, str]:
+    """Return the environment with what `muster diagnose` needs; containers get none of it."""
+    if not machine.diagnose_hook or order.spec.image:
+        return env
+    key = attempt_key(order.job_id, order.attempt)
+    return hooked(env, key, bool(order.gpus), is_free)
 
 
 async def _account(machine: Machine, order: StartOrder) -> accounts.Account | None:

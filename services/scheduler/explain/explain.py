@@ -146,10 +146,19 @@ def _explain_active(job: Job, wall_ns: int) -> str:
             f"{', '.join(member.node_id for member in job.preemption.reserved)}"
         )
     if job.state == job_life.RUNNING and job.spec.allocation is None and not job.stop_reason:
-        return f"it runs on {', '.join(job.members)}: it is not waiting{idle_words(job, wall_ns)}"
+        words = f"{idle_words(job, wall_ns)}{_diagnosed(job)}"
+        return f"it runs on {', '.join(job.members)}: it is not waiting{words}"
     text = f"it is {job.state} and waits for {waits_for(job)}"
     nodes = ", ".join(job.members)
     return f"{text} on {nodes}{idle_words(job, wall_ns)}" if nodes else text
+
+
+def _diagnosed(job: Job) -> str:
+    """Return the last diagnosis of the attempt as a clause; empty without one."""
+    last = job.diagnoses[-1] if job.diagnoses else None
+    if last is None or last.attempt != job.attempt:
+        return ""
+    return f"; diagnosed: {last.sentence} (muster diagnose {job.job_id} --last)"
 
 
 def _silent(state: State, job: Job, nodes: list[NodeId]) -> Answer:

@@ -6,6 +6,7 @@ import { present } from '../data/shown.js';
 import { useAnswer } from '../data/use_answer.js';
 import { html } from '../html.js';
 import { Loading, Tabs, Trouble } from '../parts/basics.js';
+import { Diagnosis } from '../parts/diagnosis.js';
 import { JobActions } from '../parts/job_actions.js';
 import { JobDetails } from '../parts/job_details.js';
 import { JobTimeline } from '../parts/job_timeline.js';
@@ -29,6 +30,7 @@ export default function JobPage({ name }) {
     { name: 'details', text: 'Details', url: href(path, { tab: 'details' }) },
     { name: 'timeline', text: 'Timeline', url: href(path, { tab: 'timeline' }) },
     { name: 'logs', text: 'Logs', url: href(path, { tab: 'logs' }) },
+    { name: 'diagnosis', text: 'Diagnosis', url: href(path, { tab: 'diagnosis' }) },
     { name: 'why', text: 'Why', url: href(path, { tab: 'why' }) },
   ];
   return html`<div class="page ${tab === 'logs' ? 'filled' : ''}">
@@ -44,6 +46,7 @@ export default function JobPage({ name }) {
       ${tab === 'details' && html`<${JobDetails} job=${job} />`}
       ${tab === 'timeline' && html`<${JobTimeline} job=${job} />`}
       ${tab === 'logs' && html`<${LogView} job=${job} query=${query} key=${job.id} />`}
+      ${tab === 'diagnosis' && html`<${Diagnosis} job=${job} />`}
       ${tab === 'why' && html`<${Why} path=${`/v1/jobs/${segment(job.id)}/why`} name=${job.id} at=${moment.value} state=${job.state} />`}`}
   </div>`;
 }

@@ -20,6 +20,7 @@ export const requeue = (/** @type {string} */ job) => line('requeue', job);
 export const why = (/** @type {string} */ job, /** @type {number} */ at) =>
   at ? line('why', job, '--at', String(at)) : line('why', job);
 export const describe = (/** @type {string} */ job) => line('describe', job);
+export const diagnose = (/** @type {string} */ job) => line('diagnose', job);
 export const drain = (/** @type {string} */ node) => line('drain', node);
 export const online = (/** @type {string} */ node) => line('online', node);
 export const offline = (/** @type {string} */ node, /** @type {boolean} */ force) =>

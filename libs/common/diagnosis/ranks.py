@@ -1,0 +1,151 @@
+"""The evidence of a diagnosis by rank: one process and its places for each rank of the job. Pure.
+
+Tests: tests/unit/test_diagnosis_rules.py.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from libs.common.diagnosis import places
+from libs.common.diagnosis.evidence import NodeSeen, ProcessSeen
+from libs.common.diagnosis.places import Place
+
+# Hundredths of the ranks that must be at one place, so that the others are suspects.
+MAJORITY: Final = 70
+# A process that used at least this part of a CPU (hundredths) during the diagnosis computes.
+COMPUTES: Final = 20
+CAUSES: Final = {
+    places.INPUT: "input",
+    places.LOCK: "lock",
+    places.SLEEP: "sleep",
+    places.STORAGE: "storage",
+}
+# One that used at most this part of a CPU, or of its device, is idle.
+IDLE: Final = 2
+ALL: Final = 100
+
+
+class Rank(NamedTuple):
+    """A rank with its process, its node and its place in each look, the last one last."""
+
+    number: int
+    node: NodeSeen
+    process: ProcessSeen
+    seen: tuple[Place, ...]
+
+    @property
+    def place(self) -> Place:
+        return self.seen[-1]
+
+    @property
+    def label(self) -> str:
+        return f"rank {self.number} on {self.node.node_id}"
+
+    @property
+    def waiting(self) -> int:
+        """The part of the looks, in hundredths, in which the rank was in a collective."""
+        inside = sum(place.kind == places.COLLECTIVE for place in self.seen)
+        return ALL * inside // len(self.seen)
+
+    @property
+    def computes(self) -> bool:
+        used, watched = self.process.cpu_ms, self.process.watched_ms
+        return watched > 0 and ALL * used >= COMPUTES * watched
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the process used no CPU, moved no bytes, and its device is idle."""
+        process = self.process
+        busy = [
+            device.busy_percent for device in self.node.devices if process.gpu in ("", device.uuid)
+        ]
+        is_quiet = ALL * process.cpu_ms <= IDLE * process.watched_ms and process.moved_bytes <= 0
+        return is_quiet and max(busy, default=0) <= IDLE
+
+    @property
+    def is_still(self) -> bool:
+        """Whether every look found it at the same place."""
+        return len(set(self.seen)) == 1
+
+    @property
+    def cause(self) -> str:
+        if self.place.kind in CAUSES:
+            return CAUSES[self.place.kind]
+        if self.process.state == "D":
+            return "storage"
+        return "compute" if self.computes else "unknown"
+
+
+class Seen(NamedTuple):
+    """The evidence of all nodes by rank. `world` is the number of ranks that the job has."""
+
+    nodes: Sequence[NodeSeen]
+    ranks: Mapping[int, Rank]
+    world: int
+
+    @property
+    def waits(self) -> list[Rank]:
+        """The ranks that were in a collective in every look."""
+        return [rank for rank in self.ranks.values() if rank.waiting == ALL]
+
+    @property
+    def has_looks(self) -> bool:
+        return any(rank.process.looks for rank in self.ranks.values())
+
+
+def gathered(nodes: Sequence[NodeSeen]) -> Seen:
+    """Return the evidence by rank. Of two processes of one rank the first one counts."""
+    ranks: dict[int, Rank] = {}
+    for node in nodes:
+        for process in node.processes:
+            if process.rank >= 0 and process.rank not in ranks:
+                looks = process.looks or ((),)
+                seen = tuple(places.place_of(look, process.waits_in) for look in looks)
+                ranks[process.rank] = Rank(process.rank, node, process, seen)
+    told = [rank.process.world for rank in ranks.values()]
+    world = max([*told, len(nodes), *(number + 1 for number in ranks)])
+    return Seen(nodes, dict(sorted(ranks.items())), world)
+
+
+def expected(seen: Seen, node: NodeSeen) -> list[int]:
+    """Return the ranks that a node should have; empty if the evidence does not say.
+
+    Launchers number the ranks node by node.
+    """
+    told = [rank.process.local_world for rank in seen.ranks.values()]
+    each = max(told, default=1)
+    if max(1, each) * len(seen.nodes) != seen.world:
+        return []
+    own = {rank.number for rank in seen.ranks.values() if rank.node is node}
+    found = range(node.member * each, (node.member + 1) * each)
+    return list(found) if own <= set(found) else []
+
+
+def is_majority(waiting: int, others: int, seen: Seen) -> bool:
+    """Return whether nearly all ranks wait, so that the few `others` are suspects.
+
+    Of two or three ranks a single one is.
+    """
+    total = len(seen.ranks)
+    if total <= 3:
+        return waiting >= 1 and others <= 1 and waiting + others == total
+    return ALL * waiting >= MAJORITY * total
+
+
+def rank_of(node: NodeSeen, gpu: str) -> int:
+    """Return the rank that has the device; -1 if several ranks of the node may use it."""
+    own = [process.rank for process in node.processes if process.gpu == gpu]
+    all_ranks = [process.rank for process in node.processes]
+    found = own or all_ranks
+    return found[0] if len(found) == 1 else -1
+
+
+def numbers(ranks: Iterable[int]) -> str:
+    """Return ranks as a text such as "0-6,8"."""
+    spans: list[list[int]] = []
+    for number in sorted(ranks):
+        if spans and spans[-1][1] == number - 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    return ",".join(f"{low}-{high}" if high > low else f"{low}" for low, high in spans)

@@ -1,0 +1,62 @@
+"""Registers faulthandler in every Python interpreter of a job, then runs the user's sitecustomize.
+
+It needs only built-in modules, works from Python 3.8 on, and must never break a job: whatever
+fails, the interpreter goes on without it. The stacks go to a memory file, which no other process
+can open unless it may trace this one. Tests: tests/integration/test_diagnosis_stacks.py.
+"""
+
+import os
+import sys
+
+# The same as in `__init__.py`, which a job's interpreter may be unable to import.
+SIGNAL = 57
+MEMORY_FILE = "muster-stacks"
+_files = []  # type: list[int]
+
+
+def _register() -> None:
+    """Open a memory file for this process and register the signal."""
+    import faulthandler
+
+    first = os.memfd_create(MEMORY_FILE)
+    try:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
+        appended = os.open(f"/proc/self/fd/{first}", flags)
+    finally:
+        os.close(first)
+    faulthandler.register(SIGNAL, file=appended, all_threads=True)
+    _files.append(appended)
+
+
+def _register_again() -> None:
+    """Give a forked child a file of its own."""
+    try:
+        old = _files[:]
+        del _files[:]
+        _register()
+        for descriptor in old:
+            os.close(descriptor)
+    except Exception:
+        pass
+
+
+def _run_next() -> None:
+    """Import the sitecustomize that this one hides, if there is one."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    own = sys.modules.pop("sitecustomize", None)
+    sys.path[:] = [path for path in sys.path if os.path.abspath(path) != here]
+    try:
+        import sitecustomize  # type: ignore[import-not-found]  # noqa: F401
+    except ImportError as error:
+        if getattr(error, "name", None) != "sitecustomize":
+            raise
+        if own is not None:
+            sys.modules["sitecustomize"] = own
+
+
+try:
+    _register()
+    os.register_at_fork(after_in_child=_register_again)
+except Exception:
+    pass
+_run_next()

@@ -1,0 +1,89 @@
+"""Collects the evidence of a job from all of its nodes at once, and records the verdict.
+
+One diagnosis of a job runs at a time: who asks meanwhile gets the same result. Tests:
+tests/integration/test_gateway_diagnoses.py.
+"""
+
+import asyncio
+from typing import Final
+
+import msgspec
+
+from libs.common.diagnosis.evidence import DiagnosisAsk, NodeSeen
+from libs.common.errors import Unavailable
+from libs.common.life import job_life
+from libs.common.messages.senders import readable
+from libs.common.model import JobId, NodeId
+from libs.common.state.cluster import Job, MemberView
+from libs.common.subjects import ask_node
+from libs.common.transport.bus import Bus
+
+# A node that has not answered after this time gives no evidence. A diagnosis takes about 3 s.
+NODE_S: Final = 8.0
+NODES_AT_ONCE: Final = 64
+# Diagnoses of one gateway at once, and those that may wait.
+AT_ONCE: Final = 8
+WAITING_MAX: Final = 64
+
+_seen = msgspec.msgpack.Decoder(NodeSeen)
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Busy(Exception):
+    """The gateway has too many diagnoses at once."""
+
+
+class Evidence:
+    """The evidence that one gateway collects. `open` maps a job to its diagnosis under way."""
+
+    def __init__(self, bus: Bus) -> None:
+        self.bus = bus
+        self.open: dict[JobId, asyncio.Task[list[NodeSeen]]] = {}
+        self.turns = asyncio.Semaphore(AT_ONCE)
+
+    async def of(self, job: Job) -> list[NodeSeen]:
+        """Return the evidence of all members of the job's attempt. Raises Busy."""
+        task = self.open.get(job.job_id)
+        if task is None:
+            if len(self.open) >= WAITING_MAX:
+                raise Busy
+            task = asyncio.create_task(self._in_turn(job, kept=False))
+            self.open[job.job_id] = task
+            task.add_done_callback(lambda _: self.open.pop(job.job_id, None))
+        return await asyncio.shield(task)
+
+    async def kept(self, job: Job) -> list[NodeSeen]:
+        """Return the evidence of the last diagnosis, as the nodes kept it."""
+        return await self._in_turn(job, kept=True)
+
+    async def _in_turn(self, job: Job, kept: bool) -> list[NodeSeen]:
+        members = sorted(job.members.values(), key=lambda member: member.rank)
+        ask = DiagnosisAsk(job.job_id, job.attempt, kept)
+        at_once = asyncio.Semaphore(NODES_AT_ONCE)
+
+        async def seen(member: MemberView) -> NodeSeen:
+            async with at_once:
+                return await self._seen(member, ask)
+
+        async with self.turns:
+            return list(await asyncio.gather(*map(seen, members)))
+
+    async def _seen(self, member: MemberView, ask: DiagnosisAsk) -> NodeSeen:
+        """Return the evidence of one member; a node without an answer is evidence too."""
+        node_id = member.node_id
+        if member.state in job_life.MEMBER_OVER and not ask.kept:
+            return NodeSeen(node_id, member.rank, ended=_end_words(member))
+        try:
+            found = await self.bus.request(ask_node(node_id, "diagnosis"), _encode(ask), NODE_S)
+            return _checked(readable(_seen, found, node_id), node_id, member.rank)
+        except Unavailable as error:
+            return NodeSeen(node_id, member.rank, error=str(error))
+
+
+def _checked(seen: NodeSeen, node_id: NodeId, rank: int) -> NodeSeen:
+    """Return the evidence under the name and the rank that the log has for its sender."""
+    return msgspec.structs.replace(seen, node_id=node_id, member=rank)
+
+
+def _end_words(member: MemberView) -> str:
+    return member.detail or member.reason or f"exit code {member.exit_code}"

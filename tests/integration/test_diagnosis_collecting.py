@@ -1,0 +1,114 @@
+"""The evidence of real processes as ranks, and the verdict on it."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from libs.common.diagnosis import evidence as e
+from libs.common.diagnosis.rules import diagnose
+from libs.common.model import NodeId
+from services.node_agent.diagnosis.collecting import Attempted, collect
+from services.node_agent.diagnosis.launch_hook import HOOK
+from services.node_agent.diagnosis.rank_processes import rank_processes
+
+RANKS = 4
+STUCK = 2
+PROGRAM = """
+import os, threading, time
+def all_reduce(): time.sleep(60)
+def step(): all_reduce()
+def stuck():
+    lock = threading.Lock()
+    lock.acquire()
+    lock.acquire()
+print("ready", flush=True)
+stuck() if os.environ["RANK"] == "2" else step()
+"""
+
+
+def variables(rank: int) -> dict[str, str]:
+    local = {"LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(RANKS)}
+    return {**os.environ, "PYTHONPATH": HOOK, "RANK": str(rank), "WORLD_SIZE": str(RANKS), **local}
+
+
+@contextmanager
+def ranks(folder: Path) -> Iterator[list["subprocess.Popen[bytes]"]]:
+    (folder / "train.py").write_text(PROGRAM)
+    command = [sys.executable, str(folder / "train.py")]
+    started = [
+        subprocess.Popen(command, env=variables(rank), stdout=subprocess.PIPE)
+        for rank in range(RANKS)
+    ]
+    try:
+        for process in started:
+            assert process.stdout is not None
+            process.stdout.readline()
+        time.sleep(0.1)  # a moment to be where it stays
+        yield started
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+def examined(folder: Path, *processes: "subprocess.Popen[bytes]") -> e.NodeSeen:
+    pids = [process.pid for process in processes]
+    gpus = [f"GPU-{number}" for number in range(RANKS)]
+    attempted = Attempted(NodeId("n"), 0, pids, gpus, (), str(folder), ())
+    return collect(attempted, sleep=lambda _: time.sleep(0.02))
+
+
+def test_the_rank_that_the_others_wait_for_is_found(tmp_path: Path) -> None:
+    with ranks(tmp_path) as started:
+        seen = examined(tmp_path, *started)
+    verdict = diagnose([seen])
+    assert (verdict.kind, verdict.cause, verdict.suspects[0].rank) == (e.APART, "lock", STUCK)
+    assert "stuck (train.py:8)" in verdict.sentence
+    assert [one.gpu for one in seen.processes] == ["GPU-0", "GPU-1", "GPU-2", "GPU-3"]
+    assert all(one.looks and one.moved_bytes == 0 for one in seen.processes)
+
+
+def test_a_stopped_rank_is_found(tmp_path: Path) -> None:
+    with ranks(tmp_path) as started:
+        os.kill(started[1].pid, signal.SIGSTOP)
+        verdict = diagnose([examined(tmp_path, *started)])
+    assert (verdict.kind, verdict.suspects[0].rank) == (e.STOPPED, 1)
+
+
+def test_a_rank_that_ended_is_found(tmp_path: Path) -> None:
+    with ranks(tmp_path) as started:
+        started[3].kill()
+        started[3].wait()
+        verdict = diagnose([examined(tmp_path, *started)])
+    assert (verdict.kind, verdict.suspects[0].rank) == (e.DEAD, 3)
+
+
+def test_a_launcher_and_a_shell_are_no_ranks(tmp_path: Path) -> None:
+    own = {**variables(0), "RANK": "0", "WORLD_SIZE": "1"}
+    launcher = subprocess.Popen(["sleep", "60"], env=own)
+    shell = subprocess.Popen(["sh", "-c", "sleep 60; true"], env=variables(1))
+    try:
+        with ranks(tmp_path) as started:
+            pids = [launcher.pid, shell.pid, *(process.pid for process in started)]
+            found = rank_processes(pids)
+            assert [one.pid for one in found] == [process.pid for process in started]
+    finally:
+        for process in (launcher, shell):
+            process.kill()
+            process.wait()
+
+
+def test_a_job_without_ranks_has_no_evidence(tmp_path: Path) -> None:
+    env = {name: value for name, value in os.environ.items() if name != "RANK"}
+    process = subprocess.Popen(["sleep", "60"], env=env)
+    try:
+        seen = examined(tmp_path, process)
+    finally:
+        process.kill()
+        process.wait()
+    assert (seen.processes, seen.processes_all) == ((), 1)
