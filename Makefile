@@ -11,7 +11,7 @@ INIT := services/node_agent/runtimes/init
 WATCHDOG := services/node_agent/watchdog/watchdog
 
 .DEFAULT_GOAL := help
-.PHONY: help up down clean test test-drivers test-containers gpu attack drills alerts memory clients check pure fix sim sim-nightly chaos bench bench-compare soak scale generate docs e2e netns fabric rdma guard init watchdog browser examples site site-test isolation
+.PHONY: help up down clean test test-drivers test-containers gpu attack drills alerts memory clients check pure fix sim sim-nightly chaos bench bench-compare soak scale generate docs e2e netns fabric rdma guard init watchdog browser examples site site-test isolation release
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -130,6 +130,10 @@ soak: $(STAMP) ## a cluster under churn; slope of memory, descriptors and tasks 
 
 scale: $(STAMP) ## a cluster of 8, 128 and 1,250 nodes on this machine: its curve and its first limit (SIZES=8,128 QUICK=1)
 	@QUICK=$(QUICK) $(if $(SIZES),SIZES=$(SIZES)) $(BIN)/python -m bench.scale
+
+release: $(STAMP) ## build wheel and sdist twice, try them in an empty environment, list and audit what they bring; into dist/ (ARGS=--unaudited)
+	@$(BIN)/python -c 'import build, cyclonedx_py, pip_audit' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[release]'
+	@$(BIN)/python -m libs.release $(ARGS)
 
 guard: ## build the program that becomes a job (after a change of guard.c; x86-64)
 	$(CC) -Os -Wall -Wextra -static -nostdlib -ffreestanding -fno-asynchronous-unwind-tables -fno-stack-protector -fcf-protection=none -s \
