@@ -137,6 +137,8 @@ async def prepared(cluster: Cluster) -> tuple[list[Calm], str]:
     async with client(cluster) as admin:
         keys = [await member(admin, name) for name in names]
         storm = await member(admin, "hostile")
+        async with admin.put("/v1/tenants/hostile", json={"max_gpus": 1}) as answer:
+            assert answer.status == 200, await answer.text()
         async with admin.patch("/v1/deployments/m/guests", json={"add": ["*"]}) as answer:
             assert answer.status == 200, await answer.text()
     return [Calm(cluster.url, name, key) for name, key in zip(names, keys, strict=True)], storm

@@ -29,7 +29,7 @@ CLIENTS: Final = 32
 STREAMS: Final = 200
 PRELOADED: Final = 2_000
 LOG_BYTES: Final = 20_000_000
-BODY: Final = "x" * 900_000
+BODY: Final = "x" * 400_000
 OUTCOMES: Counter[str] = Counter()
 
 Storm = Callable[[aiohttp.ClientSession], Coroutine[Any, Any, None]]
@@ -142,7 +142,11 @@ async def watches(session: aiohttp.ClientSession) -> None:
 
 
 async def kinds(session: aiohttp.ClientSession) -> None:
-    """Submit jobs that all ask for something else: too much, or what the tenant may not have."""
+    """Submit jobs that all ask for something else: too much, or what the tenant may not have.
+
+    The tenant may use one GPU, which its first job holds.
+    """
+    await waiting(session, 0)
     chance = random.Random(3)
 
     async def one() -> None:
@@ -155,7 +159,7 @@ async def kinds(session: aiohttp.ClientSession) -> None:
         elif shape == 2:
             fields |= {"gpus": 1, "gpu_memory_bytes": chance.randrange(1 << 30, 70 << 30)}
         else:
-            fields |= {"gpus": 8, "time_limit": f"{chance.randrange(60, 90_000)}s"}
+            fields |= {"gpus": 2, "time_limit": f"{chance.randrange(60, 90_000)}s"}
         await post(session, **fields)
 
     await endless(one)

@@ -12,7 +12,7 @@ from collections import deque
 from typing import Final
 
 # The turns of one round, each worth about a tenth of a millisecond.
-BUDGET: Final = 50
+BUDGET: Final = 20
 PAUSE_MAX_S: Final = 0.005
 # Passes of the event loop in which the work of a round gets done.
 PASSES: Final = 2

@@ -194,7 +194,10 @@ class Reader:
             max_bytes=max_bytes,
             wait_ms=wait_ms,
         )
-        return await ask_output(self.gateway, self.node_id, ask)
+        if wait_ms:
+            return await ask_output(self.gateway, self.node_id, ask)
+        async with self.gateway.output_slots.of(self.job.tenant):
+            return await ask_output(self.gateway, self.node_id, ask)
 
     async def _tail(self, offset: int) -> AsyncGenerator[Piece, None]:
         """Return the tail that was stored off the node, from `offset` on."""

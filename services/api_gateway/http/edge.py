@@ -52,10 +52,10 @@ METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD")
 STARTS: Final = ("http.response.start", "websocket.http.response.start")
 # Headers that a request may have once.
 ONCE: Final = ("Host", "Authorization")
-# Estimated time of this process for a piece of a streamed answer, and for each byte of it: it comes
-# over the bus, is decoded, and goes out.
+# Estimated time of all processes for a piece of a streamed answer, and for each byte of it: it is
+# read or encoded, goes over the bus, is decoded, and goes out.
 PIECE_S: Final = 50e-6
-BYTE_S: Final = 2e-9
+BYTE_S: Final = 8e-9
 REQUEST_ID: Final = re.compile(rb"[\w.:-]{1,128}", re.ASCII)
 
 
