@@ -113,8 +113,7 @@ class Gateway:
         self.outputs = outputs
         self.store = store
         self.filled = filled
-        self.caught_up = False
-        self.fill = 0.0
+        self.caught_up, self.fill = False, 0.0
         self.once: OnceStore = once or MemoryOnce()
         self.receiving = self.followers = self.lag = self.heard_boot_ns = 0
         self.agreement = Agreement(settings.state_hash_every)
