@@ -37,7 +37,7 @@ from services.api_gateway.access.auth import Keys
 from services.api_gateway.access.claims import Claims
 from services.api_gateway.access.fair_turns import FairTurns
 from services.api_gateway.access.records import Recorder
-from services.api_gateway.access.slots import OUTPUT_ASKS_MAX, Slots
+from services.api_gateway.access.slots import Slots
 from services.api_gateway.access.time_shares import TimeShares
 from services.api_gateway.agents.admission import Admission
 from services.api_gateway.agents.agent_answers import AgentAnswers
@@ -122,7 +122,7 @@ class Gateway:
         self.keys = Keys(settings.api_keys_file)
         self.telemetry = Telemetry(self)
         self.claims = Claims()
-        self.entries, self.output_slots = Entries(log, bus), Slots(OUTPUT_ASKS_MAX)
+        self.entries, self.slots = Entries(log, bus), Slots()
         self.fair_turns, self.time_shares = FairTurns(), TimeShares()
         self.waiting = Waiting(self.fair_turns)
         self.rows = Rows(self)

@@ -1,8 +1,8 @@
-"""Bounds how much of one kind of work a tenant may have under way; more of it waits in order.
+"""Bounds how much of some kinds of work a tenant may have under way; more of it waits in order.
 
-Answers of nodes come over one connection to the log's servers, one after the other. If a tenant
-asked for hundreds of pieces of output at once, every answer to another tenant would come behind
-them. Tests: tests/unit/test_slots.py.
+Answers of nodes and old commits come over one connection to the log's servers, one after the other,
+and the scheduler answers one question at a time. If a tenant asked for hundreds at once, every
+answer to another tenant would come behind them. Tests: tests/unit/test_slots.py.
 """
 
 import asyncio
@@ -10,27 +10,30 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Final
 
-# Pieces of output that one tenant reads from nodes at one time.
-OUTPUT_ASKS_MAX: Final = 4
+# The kinds of work: pieces of output from nodes, scans of old commits, explanations.
+OUTPUT: Final = "output"
+SCAN: Final = "scan"
+QUESTION: Final = "question"
+MOST: Final = {OUTPUT: 4, SCAN: 1, QUESTION: 1}
 
 
 class Slots:
-    """The places of all tenants: `most` for each."""
+    """The places of all tenants: MOST of each kind for each tenant."""
 
-    def __init__(self, most: int) -> None:
-        self.most = most
-        self._of: dict[str, asyncio.Semaphore] = {}
-        self._users: dict[str, int] = {}
+    def __init__(self) -> None:
+        self._of: dict[tuple[str, str], asyncio.Semaphore] = {}
+        self._users: dict[tuple[str, str], int] = {}
 
     @asynccontextmanager
-    async def of(self, tenant: str) -> AsyncGenerator[None]:
+    async def of(self, kind: str, tenant: str) -> AsyncGenerator[None]:
         """Hold one of the tenant's places; wait until one is free."""
-        places = self._of.setdefault(tenant, asyncio.Semaphore(self.most))
-        self._users[tenant] = self._users.get(tenant, 0) + 1
+        key = (kind, tenant)
+        places = self._of.setdefault(key, asyncio.Semaphore(MOST[kind]))
+        self._users[key] = self._users.get(key, 0) + 1
         try:
             async with places:
                 yield
         finally:
-            self._users[tenant] -= 1
-            if not self._users[tenant]:
-                del self._users[tenant], self._of[tenant]
+            self._users[key] -= 1
+            if not self._users[key]:
+                del self._users[key], self._of[key]

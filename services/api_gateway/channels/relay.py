@@ -20,6 +20,7 @@ from libs.common.messages import OutputAsk, OutputChunk, StdinPut, StdinTaken
 from libs.common.model import NodeId
 from libs.common.state.cluster import Job
 from libs.common.transport.kv import earlier_output_key, output_key
+from services.api_gateway.access.slots import OUTPUT
 from services.api_gateway.gateway import Gateway, OutputKey
 
 STREAMS: Final = ("stdout", "stderr")
@@ -196,7 +197,7 @@ class Reader:
         )
         if wait_ms:
             return await ask_output(self.gateway, self.node_id, ask)
-        async with self.gateway.output_slots.of(self.job.tenant):
+        async with self.gateway.slots.of(OUTPUT, self.job.tenant):
             return await ask_output(self.gateway, self.node_id, ask)
 
     async def _tail(self, offset: int) -> AsyncGenerator[Piece, None]:

@@ -15,9 +15,10 @@ from libs.common.errors import Corrupt
 from libs.common.messages import access_entry
 from libs.common.messages.access_entry import AccessEntry
 from libs.common.transport.log import Entry
+from services.api_gateway.access.slots import SCAN
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.events import EVENTS_MAX, SCAN_MAX
-from services.api_gateway.http.queries import Query, answer, documented, settled
+from services.api_gateway.http.queries import Query, answer, documented, principal_of, settled
 from services.api_gateway.intents.fields import check_range
 from services.api_gateway.times import instant_ns
 from services.api_gateway.views.identity import AccessShown, access_shown
@@ -55,7 +56,8 @@ async def access(request: Request) -> Response:
     check_range("after", query.after, 0, 1 << 62)
     access_filter = _AccessFilter(query, gateway.clock.wall_ns())
     after = max(query.after, gateway.cluster.seq - query.last if query.last > 0 else 0)
-    rows, cursor = await _page(gateway, access_filter, after, query.limit)
+    async with gateway.slots.of(SCAN, principal_of(request).tenant):
+        rows, cursor = await _page(gateway, access_filter, after, query.limit)
     seq = gateway.cluster.seq
     return answer(
         {

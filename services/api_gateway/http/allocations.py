@@ -11,6 +11,7 @@ from starlette.responses import Response
 from libs.common.model import attempt_of
 from libs.common.state.cluster import GpuView, Job
 from services.api_gateway.access import roles
+from services.api_gateway.access.slots import QUESTION
 from services.api_gateway.http.intents_on_jobs import cancel
 from services.api_gateway.http.jobs import ask_scheduler, job_fact, submitted
 from services.api_gateway.http.queries import (
@@ -141,4 +142,5 @@ async def what_if(request: Request) -> Response:
             "asker": roles.eyes(principal_of(request)),
         }
     )
-    return await ask_scheduler(gateway, "whatif", question)
+    async with gateway.slots.of(QUESTION, principal_of(request).tenant):
+        return await ask_scheduler(gateway, "whatif", question)

@@ -10,6 +10,7 @@ from starlette.responses import Response, StreamingResponse
 
 from libs.common.errors import Refused
 from services.api_gateway.access.roles import Principal
+from services.api_gateway.access.slots import SCAN
 from services.api_gateway.channels.followers import Following, following
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.queries import (
@@ -75,7 +76,8 @@ async def events(request: Request) -> Response:
     principal = principal_of(request)
     job_id = (await gateway.lookup.job_seqs(query.job, principal))[0] if query.job else ""
     fact_filter = fact_filter_of(gateway, query, principal, job_id)
-    after = max(query.after, await _commit_before_last(gateway, fact_filter, query.last))
+    async with gateway.slots.of(SCAN, principal.tenant):
+        after = max(query.after, await _commit_before_last(gateway, fact_filter, query.last))
     if "text/event-stream" in request.headers.get("accept", ""):
         resumed = last_event_id(request)
         begin = (
@@ -101,7 +103,8 @@ async def events(request: Request) -> Response:
             Following(_followed(gateway, fact_filter, after), media_type="application/x-ndjson"),
         )
     upto = min(gateway.cluster.seq, max(0, after) + SCAN_MAX)
-    rows, cursor = await _page(gateway, fact_filter, after=after, upto=upto, limit=query.limit)
+    async with gateway.slots.of(SCAN, principal.tenant):
+        rows, cursor = await _page(gateway, fact_filter, after=after, upto=upto, limit=query.limit)
     return answer(
         {
             "events": rows,

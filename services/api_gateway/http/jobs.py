@@ -20,6 +20,7 @@ from libs.common.state.cluster import Job
 from services.api_gateway.access import idempotency, roles
 from services.api_gateway.access.idempotency import Once
 from services.api_gateway.access.roles import Principal
+from services.api_gateway.access.slots import QUESTION
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http import uploads
 from services.api_gateway.http.queries import (
@@ -296,7 +297,9 @@ async def why(request: Request, ref: str) -> Response:
 async def ask_why(request: Request, question: dict[str, object]) -> Response:
     """Answer with the explanation, without names of other tenants' jobs."""
     full = question | {"asker": roles.eyes(principal_of(request))}
-    return await ask_scheduler(gateway_of(request), "why", msgspec.msgpack.encode(full))
+    gateway, tenant = gateway_of(request), principal_of(request).tenant
+    async with gateway.slots.of(QUESTION, tenant):
+        return await ask_scheduler(gateway, "why", msgspec.msgpack.encode(full))
 
 
 async def ask_scheduler(gateway: Gateway, verb: str, question: bytes) -> Response:
