@@ -289,9 +289,8 @@ class Gateway:
         if subjects.writer_kind(entry.subject) == subjects.GATEWAY_KIND:
             for fact in commit.facts:
                 if tenant := room.tenant_of(self.cluster, fact):
-                    self.allowance.recorded(
-                        tenant, f.size_of(fact), commit.at_ns, self.clock.wall_ns()
-                    )
+                    size, now_ns = f.size_of(fact), self.clock.wall_ns()
+                    self.allowance.recorded(tenant, size, commit.at_ns, now_ns)
 
     async def _survey(self) -> None:
         """Refresh the keys, the lag and the stream's fill level, every SURVEY_EVERY_S."""

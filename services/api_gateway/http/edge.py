@@ -5,7 +5,6 @@ streams. Requests of the OpenAI surface leave here, before FastAPI; their errors
 shape. All other errors are problem details.
 """
 
-import asyncio
 import re
 import time
 from os import urandom
@@ -25,6 +24,7 @@ from services.api_gateway.access.roles import Principal
 from services.api_gateway.access.sessions import cookie_of
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http import channels, origins, request_trace
+from services.api_gateway.http.bounded_body import BoundedBody, too_large
 from services.api_gateway.http.cors import Cors
 from services.api_gateway.http.forwarding import TrustedProxies
 from services.api_gateway.http.places import places_by_files
@@ -182,16 +182,16 @@ class Edge:
                 scope["denied"] = denial.detail
                 return denial
         elif length.isdigit() and int(length) > self._bytes_max(path):
-            return _too_large(self._bytes_max(path))
+            return too_large(self._bytes_max(path))
         return None
 
-    def _bounded(self, path: str, receive: Receive) -> "_Bounded":
+    def _bounded(self, path: str, receive: Receive) -> BoundedBody:
         """Bound the request's body.
 
         Uploads have no time limit here: their route bounds each pause.
         """
         within_s = None if path.startswith(UPLOADS) else self.gateway.settings.model_body_ms / 1_000
-        return _Bounded(receive, self._bytes_max(path), within_s)
+        return BoundedBody(receive, self._bytes_max(path), within_s)
 
     def _bytes_max(self, path: str) -> int:
         if path in roles.SIGN_ON:
@@ -325,37 +325,6 @@ def _twice(names: list[bytes]) -> str:
     return next((each for each in ONCE if names.count(each.lower().encode()) > 1), "")
 
 
-class _Bounded:
-    """A request body that is bounded in bytes and, if `within_s` is given, in time.
-
-    After the body `receive` waits for the client's disconnect.
-    """
-
-    def __init__(self, receive: Receive, bytes_max: int, within_s: float | None) -> None:
-        self.inner = receive
-        self.bytes_max = bytes_max
-        self.bytes = 0
-        self.within_s = within_s
-        self.until_s = None if within_s is None else asyncio.get_running_loop().time() + within_s
-        self.whole = False
-
-    async def receive(self) -> Message:
-        if self.whole:
-            return await self.inner()
-        try:
-            async with asyncio.timeout_at(self.until_s):
-                message = await self.inner()
-        except TimeoutError as error:
-            raise Problem(
-                408, f"the request body was not complete after {self.within_s:g} s: send it faster"
-            ) from error
-        self.whole = not message.get("more_body")
-        self.bytes += len(message.get("body", b""))
-        if self.bytes > self.bytes_max:
-            raise _too_large(self.bytes_max)
-        return message
-
-
 def _account(scope: Scope) -> str | None:
     """Return the tenant whose share of time a request uses.
 
@@ -417,10 +386,6 @@ def _too_many(tenant: str) -> Problem:
         "wait until some have ended, or use another gateway"
     )
     return Problem(429, text, retry_after_s=BUSY_S)
-
-
-def _too_large(bytes_max: int) -> Problem:
-    return Problem(413, f"the request body is larger than {bytes_max} bytes: send less at once")
 
 
 def _method(scope: Scope) -> str:
