@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 import uvloop
 
 from bench import http_load
-from bench.cluster import QUICK, Cluster, client, cpu_of, running, say
+from bench.cluster import QUICK, Cluster, client, cpu_of, last_lines, running, say
 from bench.gateway import BACKENDS, PATH, PLAIN, STREAM, deploy, ready
 from bench.throughput import run
 
@@ -138,10 +138,15 @@ def measure(url: str, percent: dict[str, str], suffix: str) -> None:
         for cluster in (without, recorded):
             asyncio.run(deployed(cluster))
             requests(cluster, PLAIN)
-        if not percent:
-            compare("throughput", without, recorded, jobs)
-        compare(f"gateway{suffix}", without, recorded, lambda cluster: requests(cluster, PLAIN))
-        compare(f"gateway_stream{suffix}", without, recorded, lambda one: requests(one, STREAM))
+        try:
+            if not percent:
+                compare("throughput", without, recorded, jobs)
+            compare(f"gateway{suffix}", without, recorded, lambda cluster: requests(cluster, PLAIN))
+            compare(f"gateway_stream{suffix}", without, recorded, lambda one: requests(one, STREAM))
+        except OSError:
+            for cluster in (without, recorded):
+                print(last_lines(cluster.state / "logs"), file=sys.stderr)
+            raise
 
 
 def main() -> None:

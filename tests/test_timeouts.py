@@ -135,7 +135,6 @@ STAY: Final[dict[str, str]] = {
         exporting.EXPORT_EVERY_S exporting.BREATH_S exporting.LOOK_EVERY_S exporting.LOOK_S
         exporting.PAUSE_AFTER_S exporting.LAST_EXPORT_S otlp.SEND_S
         exporting.SAY_EVERY_S
-        exporting.PAUSE_AFTER_S exporting.LAST_EXPORT_S
         diagnosing.LOOK_S diagnosing.TELL_S
         prober.DIAL_AGAIN_S prober.ACCEPT_AGAIN_S cli.verbs.fabric.POLL_S
         cli.verbs.bus.POLL_S server_answers.FAREWELL_S server_answers.LOOK_S
