@@ -1,4 +1,4 @@
-"""A real Prometheus for tests, from Debian's package `prometheus` or MUSTER_PROMETHEUS_BIN.
+"""A real Prometheus for tests, from Debian's package `prometheus` or MUSTER_TEST_PROMETHEUS.
 
 Tests skip with a message where it is not installed.
 """
@@ -27,12 +27,12 @@ SCRAPED_EVERY: Final = "1s"
 
 def binary(name: str) -> str:
     """Return the path of `prometheus` or `promtool`; skip the test if it is not installed."""
-    folder = os.environ.get("MUSTER_PROMETHEUS_BIN", "")
+    folder = os.environ.get("MUSTER_TEST_PROMETHEUS", "")
     found = shutil.which(name, path=folder or None)
     if found is None:
         pytest.skip(
             f"{name} is not installed (Debian, Ubuntu: apt install prometheus; or "
-            "MUSTER_PROMETHEUS_BIN=FOLDER)"
+            "MUSTER_TEST_PROMETHEUS=FOLDER)"
         )
     return found
 

@@ -34,6 +34,8 @@ from tests.prometheus import binary, prometheus
 pytestmark = [pytest.mark.drill, pytest.mark.timeout(1_800)]
 
 NODES, GPUS = 2, 64
+# Each one is about eight commits, which processes that hang do not read.
+JOBS: Final = 200
 PAUSE_S: Final = 0.5
 # A gateway reads its certificates once a minute.
 CERTIFICATE_S: Final = 150.0
@@ -111,7 +113,7 @@ async def devices_err_and_are_hot_or_idle(world: World) -> None:
 
 async def replicas_crash(world: World) -> None:
     wanted = ("MusterReplicaCrashLoop", "MusterModelUnavailable", "MusterRequestsFail")
-    body = {"name": "m", "replicas": 1, "command": ["false"], "gpus": 0}
+    body = {"name": "m", "replicas": 1, "command": ["false"]}
     await world.ask("POST", "/v1/deployments", 201, json=body)
     asking = asyncio.create_task(ask_in_vain(world))
     try:
@@ -172,8 +174,7 @@ async def processes_hang(world: World) -> None:
     wanted = ("MusterNoLeader", "MusterServiceLag", "MusterGatewayLag")
     world.signal("audit", signal.SIGSTOP)
     world.signal("gateway-b", signal.SIGSTOP)
-    for _ in range(40):
-        await world.submit("true", gpus=0)
+    await asyncio.gather(*(world.submit("true", gpus=0, cpus=1) for _ in range(JOBS)))
     await world.alerts.fire("MusterNoLeader", "MusterServiceLag")
     world.signal("audit", signal.SIGCONT)
     world.signal("gateway-b", signal.SIGCONT)
