@@ -21,6 +21,7 @@ import pytest_asyncio
 from libs.cli.main import muster
 from tests.chaos.cluster import Chaos, running
 from tests.integration.cli_cases import Case, case
+from tests.integration.cli_use_cases import USE_CASES
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -178,37 +179,7 @@ CASES: Final[dict[str, tuple[Case, ...]]] = {
         case(f"adapter remove {MODEL} y", before=(("adapter", "add", MODEL, "y", "/lora/y"),)),
         case(f"adapter remove {MODEL} no-such", "has no adapter", 1),
     ),
-    "usage": (
-        case("usage --since 1h", "GPU SECONDS"),
-        case("usage --csv --by model", "payer,tenant,user,key,model,kind"),
-        case("usage --by node", "by: 'node' is not known", 1),
-        case("usage --by day,month", "several periods", 1),
-        case("usage --json --by gpu", '"fleet"'),
-    ),
-    "history": (
-        case("history --since 1h", "PEAK MEMORY"),
-        case("history --csv", "job,attempt,tenant,user,model,gpus"),
-        case("history --by user,day --csv", "payer,tenant,user,key,model,kind"),
-        case("history --by user --user ada", "--by adds up all jobs", 2),
-    ),
-    "price list": (
-        case("price", "CURRENCY", before=(("price", "set", "l4", "1", "--currency", "EUR"),)),
-        case("price list", "l4"),
-    ),
-    "price set": (
-        case("price set t4 0.35 --currency EUR", "0.35"),
-        case("price set t4 much", "is not a price", 1),
-    ),
-    "price rm": (
-        case("price rm v100", before=(("price", "set", "v100", "1", "--currency", "EUR"),)),
-        case("price rm v100", "there is no price", 1),
-    ),
-    "tenant idle": (
-        case("tenant idle default warn --after 1h", "warned after 1h00m"),
-        case("tenant idle default release --after 10s", "idle_for", 1),
-        case("tenant idle no-such off", "does not exist", 1),
-        case("tenant idle default off", "go on"),
-    ),
+    **USE_CASES,
     "scale": (case(f"scale {MODEL} 2"),),
     "redeploy": (case("redeploy d2 -- sleep 601", before=(model("d2"),)), case("undeploy d2")),
     "undeploy": (case("undeploy d3", before=(model("d3"),)),),

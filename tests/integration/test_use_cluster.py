@@ -94,6 +94,6 @@ async def test_a_job_with_idle_gpus_is_warned_and_released(tmp_path: Path) -> No
         )
         assert ended["reason"] == "idle_gpus"
         history = await cluster.get(f"/v1/jobs/{job}/history")
-        words = [fact["summary"] for fact in history["history"]]
+        words = [fact["summary"] for fact in history["facts"]]
         assert any("have been idle for 6" in each for each in words)
         assert any("warned that all GPUs have been idle" in each for each in words)

@@ -19,7 +19,7 @@ from services.node_agent.core.hangs import SECOND_NS
 APART_NS: Final = 30 * SECOND_NS
 # Idle devices are recorded when they were idle for so long, and again after they have worked.
 IDLE_NOTED_NS: Final = 60 * SECOND_NS
-PER_MS: Final = 1_000_000
+NANOSECONDS: Final = 1_000_000
 PERCENT: Final = 100
 MICRO: Final = 1_000
 
@@ -90,7 +90,7 @@ def _add(device: OneDevice, reading: Reading, now_ns: int) -> bool:
     """Add one reading; return whether it continues the one before, or is the first."""
     past_ns = now_ns - device.looked_ns if device.looked_ns else 0
     goes_on = past_ns <= APART_NS
-    past_ms = past_ns // PER_MS if goes_on else 0
+    past_ms = past_ns // NANOSECONDS if goes_on else 0
     if reading.busy_percent is not None:
         device.sampled_ms += past_ms
         device.busy_parts += past_ms * reading.busy_percent
@@ -102,7 +102,9 @@ def _add(device: OneDevice, reading: Reading, now_ns: int) -> bool:
     device.shared = device.shared or reading.jobs > 1
     device.simulated = device.simulated or reading.simulated
     # Whole milliseconds only, so that nothing is lost between two readings.
-    device.looked_ns = now_ns if not goes_on or not past_ns else device.looked_ns + past_ms * PER_MS
+    device.looked_ns = (
+        now_ns if not goes_on or not past_ns else device.looked_ns + past_ms * NANOSECONDS
+    )
     return goes_on
 
 
@@ -151,7 +153,7 @@ def take_idle(use: Use, now_ns: int) -> int | None:
     idle_ns = now_ns - use.idle_ns if use.idle_ns else 0
     if idle_ns >= IDLE_NOTED_NS and use.told is not True:
         use.told = True
-        return idle_ns // PER_MS
+        return idle_ns // NANOSECONDS
     if _has_ended(use):
         use.told = False
         return 0
