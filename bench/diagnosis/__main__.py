@@ -17,7 +17,6 @@ from typing import Any, Final, NamedTuple
 import aiohttp
 
 from bench.cluster import QUICK, Cluster, client, ended, quantile, running, say, submit
-from libs.embedded.servers import free_port_run
 
 FAULTS: Final = ("skip", "sleep", "stop", "exit", "order", "loader", "lock", "link")
 SEEDS: Final = 1 if QUICK else 20
@@ -80,10 +79,10 @@ async def diagnosed(
     session: aiohttp.ClientSession, links: Links, folder: Path, fault: str, chance: random.Random
 ) -> Found:
     """Run a job with one fault, and diagnose it."""
-    rank, port = chance.randrange(WORLD), free_port_run(WORLD)
+    rank = chance.randrange(WORLD)
     began = time.monotonic()
     mark = folder / f"{fault}-{time.monotonic_ns()}"
-    arguments = (str(LOCAL), fault, str(rank), str(port), str(mark))
+    arguments = (str(LOCAL), fault, str(rank), str(mark))
     job = await submit(
         session, sys.executable, LAUNCH, *arguments, nodes=NODES, gpus=LOCAL, name=fault
     )

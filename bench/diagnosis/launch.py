@@ -1,6 +1,6 @@
 """Starts the ranks of one node, as torchrun does, and waits for them: one that ends ends no other.
 
-Run as `python launch.py COUNT FAULT RANK PORT MARK`.
+Run as `python launch.py COUNT FAULT RANK MARK`.
 """
 
 import os

@@ -10,16 +10,18 @@ import time
 WORD = struct.Struct("!q8sd")
 # A rank that gets the message of another collective waits for its own, as gloo does.
 FOR_EVER_S = 3_600.0
-CONNECT_S = 30.0
+CONNECT_S = 150.0
 
 
 class Ring:
     """One rank's place in the ring: it hears from the rank before, and tells the one behind."""
 
-    def __init__(self, rank: int, world: int, port: int) -> None:
+    def __init__(self, rank: int, world: int, name: str) -> None:
         self.rank, self.world, self.number = rank, world, 0
-        with socket.create_server(("127.0.0.1", port + rank)) as server:
-            self.behind = _connected(port + (rank + 1) % world)
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(_address(name, rank))
+            server.listen()
+            self.behind = _connected(_address(name, (rank + 1) % world))
             self.before, _ = server.accept()
         self.is_broken = False
 
@@ -68,13 +70,22 @@ class Ring:
         time.sleep(FOR_EVER_S)
 
 
-def _connected(port: int) -> socket.socket:
+def _address(name: str, rank: int) -> str:
+    """Return an abstract address: it needs no file and no port."""
+    return f"\0{name}-{rank}"
+
+
+def _connected(address: str) -> socket.socket:
     """Connect to the rank behind, which may not listen yet."""
     deadline = time.monotonic() + CONNECT_S
     while True:
+        connection = socket.socket(socket.AF_UNIX)
         try:
-            return socket.create_connection(("127.0.0.1", port))
+            connection.connect(address)
         except OSError:
+            connection.close()
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.05)
+        else:
+            return connection

@@ -1,6 +1,6 @@
 """A rank of the benchmark's job: steps of a training, with one fault in one rank.
 
-Run as `python train.py FAULT RANK PORT MARK`. The rank with the fault creates the file MARK just
+Run as `python train.py FAULT RANK MARK`. The rank with the fault creates the file MARK just
 before. It imports only the standard library, so that 32 of them start in a second.
 """
 
@@ -72,9 +72,9 @@ class Training:
 
 
 def main() -> None:
-    fault, faulty, port, mark = sys.argv[1:]
+    fault, faulty, mark = sys.argv[1:]
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    ring = Ring(rank, world, int(port))
+    ring = Ring(rank, world, mark)
     at = 5 + int(faulty) % 5
     Training(fault, rank == int(faulty), ring, Path(mark), at).run()
 
