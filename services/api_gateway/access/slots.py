@@ -14,7 +14,7 @@ from typing import Final
 OUTPUT: Final = "output"
 SCAN: Final = "scan"
 QUESTION: Final = "question"
-MOST: Final = {OUTPUT: 4, SCAN: 1, QUESTION: 1}
+MOST: Final = {OUTPUT: 2, SCAN: 1, QUESTION: 1}
 
 
 class Slots:

@@ -55,7 +55,7 @@ ONCE: Final = ("Host", "Authorization")
 # Estimated time of all processes for a piece of a streamed answer, and for each byte of it: it is
 # read or encoded, goes over the bus, is decoded, and goes out.
 PIECE_S: Final = 50e-6
-BYTE_S: Final = 8e-9
+BYTE_S: Final = 16e-9
 REQUEST_ID: Final = re.compile(rb"[\w.:-]{1,128}", re.ASCII)
 
 
