@@ -121,6 +121,7 @@ STAY: Final[dict[str, str]] = {
         operator_command.DEATH_S zygote.ORPHAN_SWEEP_S zygote_link.EXIT_WAIT_S
         zygote_link.RESPAWN_FIRST_S zygote_link.RESPAWN_MAX_S""",
     "a trace: the pace of PyTorch's profiler, and the bounds of one capture on a node": """
+        chrome_events.LEAD_IN_NS
         capture.LOOK_S capture.WRITE_S capture.FINISH_S capture.ALIGN_S capture.LATE_S
         doors.PAUSE_S building.BUILD_S doors.SILENCE_NS instructions.WARM_UP_S""",
     "the bounds of one probe of the fabric: beyond MUSTER_FABRIC_PAIR_MS both ends must agree": """

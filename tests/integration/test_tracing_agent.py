@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from libs.common.messages import trace_messages as m
 from libs.common.model import JobSpec
 from libs.common.subjects import ask_node
+from libs.common.traces.chrome_events import LEAD_IN_NS
 from libs.common.traces.clock_offset import ClockPoint
 from libs.common.transport.bus_memory import MemoryBus
 from services.node_agent.tracing import capture
@@ -120,7 +121,7 @@ async def test_all_processes_of_a_job_are_traced_on_the_reference_clock(world: W
         steps = [event for event in events if event["ph"] == "X"]
         assert len(steps) == process.events > 2
         for step in steps:
-            due_us = (int(step["args"]["at"]) - start_ns) / 1_000
+            due_us = (int(step["args"]["at"]) - start_ns + LEAD_IN_NS) / 1_000
             assert abs(step["ts"] - due_us) < 0.3
             assert step["pid"] == (5 + number) * 1_000 + 1
     assert os.listdir(launch.env[SOCKETS]).count("dynolog") == 1

@@ -112,6 +112,7 @@ def test_names_of_processes_begin_with_the_rank() -> None:
         {"ph": "X", "ts": True},
         {"ph": "X", "ts": 1, "dur": "x"},
         {"ph": "X", "ts": Decimal("Infinity")},
+        {"ph": "X", "ts": -1},
     ],
 )
 def test_what_cannot_be_read_is_counted_and_left_out(event: object) -> None:

@@ -19,6 +19,9 @@ PIDS_MAX: Final = 1_000
 IDS_PER_FILE: Final = 1 << 32
 NAMES: Final = "process_name"
 ORDER: Final = "process_sort_index"
+# The zero of the times is this long before the start: what goes on at the start began before it,
+# and Perfetto drops events with times below zero.
+LEAD_IN_NS: Final = 60_000_000_000
 # Kinds of events that have no time: metadata.
 METADATA: Final = "M"
 US: Final = 1_000
@@ -115,6 +118,8 @@ class Aligner:
         local_ns = self.base_ns + exact_ns(moved.get("ts"))
         alignment = self.alignment
         at_ns = local_ns + shift_at(local_ns, alignment.before, alignment.after)
+        if at_ns < alignment.origin_ns:
+            raise ValueError("the event began long before the trace")
         moved["ts"] = microseconds(at_ns - alignment.origin_ns)
         return at_ns
 

@@ -20,6 +20,7 @@ from libs.common.messages.trace_messages import (
     TraceState,
 )
 from libs.common.model import JobId, NodeId
+from libs.common.traces.chrome_events import LEAD_IN_NS
 
 # The states of a trace in their order; a trace is as far as its slowest node.
 ORDER: Final = (WAITING, TRACING, WRITING, CAPTURED, ALIGNING)
@@ -122,7 +123,8 @@ def about(trace: TraceShown) -> dict[str, Any]:
         "job": trace.job_id,
         "attempt": trace.attempt,
         "trace": trace.id,
-        "origin_ns": trace.origin_ns,
+        "start_ns": trace.origin_ns,
+        "zero_ns": trace.origin_ns - LEAD_IN_NS,
         "reference_clock": trace.reference,
         "clock_error_ns": trace.error_ns,
         "overhead_pct": trace.overhead_pct,

@@ -33,7 +33,7 @@ from libs.common.messages.trace_messages import (
     TraceState,
 )
 from libs.common.model import attempt_key
-from libs.common.traces.chrome_events import Alignment
+from libs.common.traces.chrome_events import LEAD_IN_NS, Alignment
 from libs.common.traces.clock_offset import error_of
 from services.node_agent.directories.acting_as import acting_as
 from services.node_agent.tracing import datagrams, observing
@@ -227,7 +227,7 @@ class Capture:
         for number, part in enumerate(self.parts):
             if part.shown.state == CAPTURED:
                 alignment = Alignment(
-                    origin_ns=self.begin.origin_ns,
+                    origin_ns=self.begin.origin_ns - LEAD_IN_NS,
                     before=self.begin.point,
                     after=after,
                     place=self.begin.place + number,
