@@ -131,6 +131,8 @@ async def alerts_world(
         jobs: list[dict[str, Any]] = [
             {
                 "job_name": "muster-gateways",
+                # One of them is slowed down: a scrape may take as long.
+                "scrape_interval": "3s",
                 "authorization": {"credentials": key},
                 "static_configs": [{"targets": gateways}],
             },

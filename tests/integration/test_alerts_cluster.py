@@ -23,7 +23,7 @@ from bench.cluster import running as servers_running
 from libs.common import facts as f
 from libs.common import subjects
 from libs.common.transport.connection_nats import connect
-from libs.embedded import identity, servers, shape
+from libs.embedded import identity, plan, servers, shape
 from tests.board_queries import queries
 from tests.drivers.conftest import fakes, libraries  # noqa: F401  fixtures
 from tests.drivers.fakes import Fakes
@@ -35,8 +35,9 @@ pytestmark = [pytest.mark.drill, pytest.mark.timeout(1_800)]
 
 NODES, GPUS = 2, 64
 # Each one is about eight commits, which processes that hang do not read.
-JOBS: Final = 200
+JOBS: Final = 60
 PAUSE_S: Final = 0.5
+STOPPED_S: Final = 0.2
 # A gateway reads its certificates once a minute.
 CERTIFICATE_S: Final = 150.0
 # The growth of a log is known when it is ten minutes old.
@@ -102,12 +103,14 @@ async def certificates_end(world: World, file: Path) -> None:
 async def devices_err_and_are_hot_or_idle(world: World) -> None:
     wanted = ("MusterGpuHot", "MusterGpuOutOfUse", "MusterGpuError", "MusterGpuIdle")
     idle = await world.submit("sleep", "600", gpus=1)
+    part = await world.submit("sleep", "600", gpus=0.5)
     world.hears("node-1", "driver-events", "simulated 0000:02:00.0 reading 91 temperature_c")
     line = "3,1,1,-;NVRM: Xid (PCI:0000:03:00): 13, Graphics Exception"
     world.hears("node-1", "kernel-log", line)
     await world.alerts.fire(*wanted)
     world.hears("node-1", "driver-events", "simulated 0000:02:00.0 reading 40 temperature_c")
     await world.cancel(idle)
+    await world.cancel(part)
     await world.alerts.clear(*wanted)
 
 
@@ -133,9 +136,11 @@ async def ask_in_vain(world: World) -> None:
 
 
 async def budgets_run_out(world: World) -> None:
-    """All devices for half a minute are more than one GPU hour."""
+    """An allocation that fits holds nearly all of a budget of one GPU hour until its end, and all
+    devices for half a minute are more than that.
+    """
     await world.ask("PUT", "/v1/tenants/default", 200, 201, json={"gpu_hours": 1})
-    held = await world.ask("POST", "/v1/allocations", 201, json={"expires": 7_200, "gpus": 1})
+    held = await world.ask("POST", "/v1/allocations", 201, json={"expires": 3_300, "gpus": 1})
     await world.alerts.fire("MusterBudgetLow")
     await world.ask("DELETE", f"/v1/allocations/{held['id']}", 200, 202)
     await world.alerts.clear("MusterBudgetLow")
@@ -144,6 +149,15 @@ async def budgets_run_out(world: World) -> None:
     await world.ask("PUT", "/v1/tenants/default", 200, 201, json={"gpu_hours": 1_000})
     await world.alerts.clear("MusterBudgetExhausted")
     assert (await world.chaos.get(f"/v1/jobs/{job}"))["state"] == "completed"
+
+
+async def ask_the_board(world: World, unanswered: dict[str, str]) -> None:
+    """Ask every query of the board until it has returned data; remove it then."""
+    while unanswered:
+        for name, each in list(unanswered.items()):
+            if await world.alerts.prometheus.query(each):
+                del unanswered[name]
+        await asyncio.sleep(PAUSE_S)
 
 
 async def node_is_lost_again_and_again(world: World) -> None:
@@ -171,15 +185,43 @@ async def until_node(world: World, state: str) -> None:
 
 
 async def processes_hang(world: World) -> None:
-    wanted = ("MusterNoLeader", "MusterServiceLag", "MusterGatewayLag")
+    wanted = ("MusterNoLeader", "MusterServiceLag")
     world.signal("audit", signal.SIGSTOP)
-    world.signal("gateway-b", signal.SIGSTOP)
-    await asyncio.gather(*(world.submit("true", gpus=0, cpus=1) for _ in range(JOBS)))
-    await world.alerts.fire("MusterNoLeader", "MusterServiceLag")
+    await run_jobs(world)
+    await world.alerts.fire(*wanted)
     world.signal("audit", signal.SIGCONT)
-    world.signal("gateway-b", signal.SIGCONT)
-    await world.alerts.fire("MusterGatewayLag")
     await world.alerts.clear(*wanted)
+
+
+async def gateway_is_too_slow(world: World) -> None:
+    """The second gateway gets a tenth of a processor's time while many jobs run."""
+    slowed = asyncio.create_task(slow_down(world, "gateway-b"))
+    jobs = asyncio.create_task(run_jobs_on_and_on(world))
+    try:
+        await world.alerts.fire("MusterGatewayLag")
+    finally:
+        for task in (slowed, jobs):
+            task.cancel()
+        await asyncio.gather(slowed, jobs, return_exceptions=True)
+        world.signal("gateway-b", signal.SIGCONT)
+    await world.alerts.clear("MusterGatewayLag")
+
+
+async def slow_down(world: World, name: str) -> None:
+    while True:
+        world.signal(name, signal.SIGSTOP)
+        await asyncio.sleep(STOPPED_S)
+        world.signal(name, signal.SIGCONT)
+        await asyncio.sleep(STOPPED_S / 10)
+
+
+async def run_jobs(world: World) -> None:
+    await asyncio.gather(*(world.submit("true", gpus=0, cpus=1) for _ in range(JOBS)))
+
+
+async def run_jobs_on_and_on(world: World) -> None:
+    while True:
+        await run_jobs(world)
 
 
 async def disk_fills(world: World, place: Path) -> None:
@@ -200,14 +242,14 @@ async def log_fills(world: World, began: float) -> None:
     """The bound of the log is lowered below what it holds, as if that had grown."""
     found = shape.load(world.chaos.state)
     assert found is not None
+    allow_updates(world)
     seed = identity.seed_file(world.chaos.state / "keys", "scheduler").read_bytes().strip()
     nats = await connect([found.nats], "scheduler", seed)
     stream = nats.jetstream(timeout=10)
-    config = (await stream.stream_info(subjects.STREAM)).config
-    bound = config.max_bytes
+    info = await stream.stream_info(subjects.STREAM)
+    config, bound = info.config, info.config.max_bytes
     try:
-        size = (await stream.stream_info(subjects.STREAM)).state.bytes
-        config.max_bytes = int(size / 0.88)
+        config.max_bytes = int(info.state.bytes / 0.88)
         await stream.update_stream(config)
         await world.alerts.fire("MusterLogFilling", "MusterLogNearlyFull")
         waited_s = time.monotonic() - began
@@ -219,6 +261,16 @@ async def log_fills(world: World, began: float) -> None:
     await world.alerts.clear("MusterLogFilling", "MusterLogNearlyFull", "MusterLogFullSoon")
 
 
+def allow_updates(world: World) -> None:
+    """Let the scheduler's key change the log's bound, which no process of a cluster may."""
+    file = servers.config_file(world.chaos.state, plan.SERVER)
+    may = f'"$JS.API.STREAM.CREATE.{subjects.STREAM}"'
+    text = file.read_text()
+    assert may in text
+    file.write_text(text.replace(may, f"{may}, {may.replace('CREATE', 'UPDATE')}"))
+    world.signal(plan.SERVER, signal.SIGHUP)
+
+
 async def test_alerts_of_a_broken_cluster_fire_and_clear(disk: Path, tmp_path: Path) -> None:
     binary("prometheus")
     began = time.monotonic()
@@ -226,20 +278,22 @@ async def test_alerts_of_a_broken_cluster_fire_and_clear(disk: Path, tmp_path: P
     certificate(file, days=3)
     settings = {**SETTINGS, "MUSTER_GATEWAY_CERT_FILE": str(file)}
     async with alerts_world(tmp_path, disk / "cluster", NODES, GPUS, **settings) as world:
+        unanswered = {
+            name: each for name, each in queries().items() if not name.startswith(NOT_HERE)
+        }
+        asking = asyncio.create_task(ask_the_board(world, unanswered))
         await certificates_end(world, file)
         await devices_err_and_are_hot_or_idle(world)
         await replicas_crash(world)
         await budgets_run_out(world)
         await node_is_lost_again_and_again(world)
         await processes_hang(world)
+        await gateway_is_too_slow(world)
         await disk_fills(world, disk)
-        missing = {
-            name: each
-            for name, each in queries().items()
-            if not name.startswith(NOT_HERE) and not await world.alerts.prometheus.query(each)
-        }
-        assert missing == {}
         await log_fills(world, began)
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        assert unanswered == {}
         assert await world.alerts.prometheus.firing() == set()
         SEEN.extend(world.alerts.fired)
 
