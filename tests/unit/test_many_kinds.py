@@ -12,8 +12,10 @@ from services.scheduler.decide.decide import decide
 from services.scheduler.decide.placing import place
 from services.scheduler.queueing import queue_order as queue_order
 from services.scheduler.queueing.backfill import SCAN_MAX
+from services.scheduler.queueing.limits import room_of
 from services.scheduler.queueing.parking import EVERY_ROOM, FREE, NO_ROOM, Need, Parked, Room
-from services.scheduler.queueing.queue_order import candidates
+from services.scheduler.queueing.queue_order import candidates, heads
+from services.scheduler.queueing.shape import Owner
 from services.scheduler.state.state import State
 from tests.given import ended, given, member, placed, registered, tell, waiting
 
@@ -164,3 +166,35 @@ def test_a_tenant_with_many_kinds_leaves_others_their_part_of_a_pass() -> None:
         fact.job_id for fact in place(given(*history, small)) if isinstance(fact, JobPlaced)
     ] == [JobId("small")]
     assert place(given(*history)) == ()
+
+
+def test_a_group_that_was_allowed_stays_so_when_another_tenant_is_full() -> None:
+    jobs = [
+        waiting(f"{tenant}{n}", tenant=tenant, cpus_milli=n) for n in (1, 2, 3) for tenant in "ab"
+    ]
+    state = given(registered("n", cpus_milli=64_000), *jobs)
+    full: set[TenantId] = set()
+    found = []
+    for head in candidates(state, full):
+        found.append(head.job_id)
+        if head.job_id == "b1":
+            full.add(TenantId("a"))
+    assert found == ["a1", "b1", "b2", "b3"]
+    assert names(state) == ["a1", "b1", "a2", "b2", "a3", "b3"]
+
+
+def test_a_parked_group_whose_jobs_have_gone_wakes_without_harm() -> None:
+    limit = f.TenantSet(tenant=TenantId("a"), max_gpu_share=100)
+    jobs = [waiting("gone", tenant="a", gpus=2), waiting("stays", tenant="a")]
+    state = given(registered("n"), limit, *jobs)
+    assert names(state) == ["stays"]
+    state.queue.remove(JobId("gone"))
+    assert [head.job_id for head in heads(state)] == ["stays"]
+    hear(state, f.TenantSet(tenant=TenantId("a")))
+    assert names(state) == ["stays"] and parked(state) == 0
+
+
+def test_a_tenant_that_was_never_set_has_every_room() -> None:
+    state = given(registered("n"), waiting("j"))
+    room = room_of(state, Owner(TenantId("unknown"), ("", "")))
+    assert room.blocked_by(Need(1 << 60, 1 << 60, 1 << 60)) == FREE
