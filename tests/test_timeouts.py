@@ -270,7 +270,7 @@ STAY: Final[dict[str, str]] = {
         copies_nats.ASK_TIMEOUT_S s3.REQUEST_S s3.FIRST_PAUSE_S backing_up.LEFT_S building.STOP_S
         backup.commands.CONNECT_S""",
     "`make release`, which a developer can end and repeat": """
-        release.audit.TOOL_S building.BUILD_S licences.READ_S trial.INSTALL_S trial.STEP_S""",
+        release.audit.TOOL_S licences.READ_S trial.INSTALL_S trial.STEP_S""",
     "muster up's own children on this machine; how long it waits for services is MUSTER_UP_*": """
         commands.BACKGROUND_S commands.DOWN_S commands.LEFT_BEHIND_GRACE_S commands.POLL_S
         compose.server.FAREWELL_S keeper.ANSWER_S

@@ -18,9 +18,9 @@ from mkdocs.structure.pages import Page
 
 from libs.docs.state_drawing import drawn
 
-LINK: Final = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
+LINK: Final = re.compile(r"(\]\()([^()\s#]{1,200})(#[^()\s]{0,200})?(\))")
 CODE: Final = re.compile(r"(^```.*?^```$|`[^`\n]+`)", re.DOTALL | re.MULTILINE)
-MERMAID: Final = re.compile(r"^```mermaid\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+MERMAID: Final = re.compile(r"```mermaid\n([^`]*)```\n")
 FOLDER: Final = "project"
 # Ending -> the language that colours the file.
 LANGUAGES: Final = {".py": "python", ".sh": "sh", ".yml": "yaml", ".yaml": "yaml", ".toml": "toml"}
@@ -87,7 +87,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     at = docs / source
     if source.startswith(f"{FOLDER}/"):
         at = docs.parent / source.removeprefix(f"{FOLDER}/")
-    drawing = MERMAID.sub(lambda found: f"<figure>\n{drawn(found[1])}\n</figure>\n", markdown)
+    drawing = MERMAID.sub(lambda found: f"<figure>\n{drawn(found[1])}\n</figure>\n\n", markdown)
     parts = CODE.split(drawing)
     return "".join(
         part if number % 2 else _led(part, at.parent, docs, source)

@@ -9,7 +9,7 @@ import html
 import re
 from typing import Final, NamedTuple
 
-ARROW: Final = re.compile(r"^\s*(\S+) --> (\S+?)(?:: (.*))?$")
+ARROW: Final = re.compile(r"\s*(\S+) --> (\S+?)(?:: (.*))?")
 BEGIN: Final = "[*]"
 WIDTH: Final = 118
 HEIGHT: Final = 34
@@ -40,7 +40,7 @@ class Box(NamedTuple):
 
 def arrows_of(diagram: str) -> list[Arrow]:
     """Return the arrows of a `stateDiagram-v2`; those to its end are left out."""
-    found = [ARROW.match(line) for line in diagram.splitlines()]
+    found = [ARROW.fullmatch(line) for line in diagram.splitlines()]
     arrows = [Arrow(each[1], each[2], each[3] or "") for each in found if each]
     return [arrow for arrow in arrows if arrow.after != BEGIN]
 

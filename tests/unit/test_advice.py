@@ -19,8 +19,11 @@ CODE: Final = ("libs", "services")
 FLAG: Final = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
 # A verb, and what follows up to the end of the command.
 COMMAND: Final = re.compile(r"\bmuster ([a-z][a-z-]*(?: [a-z][a-z-]*)?)([^()`,;\n]*)")
-# Flags of systemctl, curl and nvidia-smi, and of the program of a pull.
-OF_OTHER_PROGRAMS: Final = ("--now", "--proxy-user", "--gpu-reset", "--held", "--from-peer")
+# Flags of systemctl, curl, nvidia-smi and py-spy, and of the program of a pull.
+OF_OTHER_PROGRAMS: Final = (
+    *("--now", "--proxy-user", "--gpu-reset", "--held", "--from-peer"),
+    *("--pid", "--nonblocking"),
+)
 # Files whose flags are of other programs, or of modules with a command line of their own.
 OTHERS: Final = (
     "libs/cli/formats/sbatch*.py",
@@ -31,6 +34,8 @@ OTHERS: Final = (
     "libs/deploy/*.py",
     "libs/docs/*.py",
     "libs/embedded/*.py",
+    "libs/monitoring/*/*.py",
+    "libs/release/*.py",
     "services/audit/commands.py",
     "services/node_agent/resident/standby*.py",
     "services/scheduler/simulate/*.py",

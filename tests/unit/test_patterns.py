@@ -209,6 +209,7 @@ READ_AT_THEIR_BEGINNING: Final = (
     "services/node_agent/health/kernel_lines.py",
     "services/api_gateway/openai/request.py",
     "libs/client/errors.py",
+    "services/node_agent/diagnosis/stacks.py",
 )
 
 

@@ -220,7 +220,8 @@ def test_a_part_that_only_a_large_card_makes_too_much_for_the_tenant_is_told_so(
         given(registered("a"), limit, waiting("j", tenant="t", gpu_memory_bytes=40 << 30)), J
     )
     assert (
-        answer["answer"] == "tenant t holds 0 of at most 0.2 GPUs, and this job asks for 0.5 more"
+        answer["answer"]
+        == "tenant t holds 0 of at most 0.2 GPUs, and this job asks for at least 0.5 more"
     )
 
 

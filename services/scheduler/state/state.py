@@ -45,12 +45,7 @@ from services.scheduler.preemption.offers import Offers, share_of
 from services.scheduler.preemption.preemptible import Need, Preemptible
 from services.scheduler.queueing.queue import Queue
 from services.scheduler.queueing.shape import LaneId
-from services.scheduler.state.buckets import (
-    WAIT,
-    Buckets,
-    bucket_for,
-    turns_ns,
-)
+from services.scheduler.state.buckets import WAIT, Buckets, bucket_for, turns_ns
 from services.scheduler.state.fabric_rules import DEFAULT_RULES, FabricRules, RoundClock
 from services.scheduler.state.node_notes import NodeNotes
 from services.scheduler.state.noted import Noted
