@@ -265,6 +265,11 @@ STAY: Final[dict[str, str]] = {
         verify.CATCH_UP_POLL_S verify.CATCH_UP_S waiting_note.AGAIN_S
         waiting_note.NOTICE_S
         cli.controls.POLL_EVERY_S cli.controls.WAIT_S""",
+    "the lease of notifications, counted on by all gateways, and the pace of their sender": """
+        notify.lease.LEASE_S notify.lease.LOOK_S notifier.LOOK_S notifier.BEGIN_S
+        sending.SEND_S mailing.STEP_S delivery.BACKOFF_FIRST_S delivery.BACKOFF_MAX_S
+        delivery.KEEP_S delivery.IDLE_SAVE_S delivery.LEASE_POLL_S delivery.MARGIN_S
+        positions.AGAIN_S notifications.TEST_EVERY_S""",
     "a backup or a restore at a terminal, which the user can end and repeat": """
         renewal.ANSWER_S remote.CONNECT_S remote.COMMAND_S rollout.POLL_S
         copies_nats.ASK_TIMEOUT_S s3.REQUEST_S s3.FIRST_PAUSE_S backing_up.LEFT_S building.STOP_S

@@ -100,6 +100,7 @@ VERBS: Final[dict[str, Verb]] = {
     "price": Verb(PEOPLE, "List and set the prices of GPUs."),
     "tenant": Verb(PEOPLE, "List, create, show and remove tenants and their limits."),
     "key": Verb(PEOPLE, "Create, list, limit, rotate and revoke API keys."),
+    "notify": Verb(PEOPLE, "Send messages about jobs and nodes to webhooks, Slack and mail."),
     "secret": Verb(PEOPLE, "Store, list and remove secrets for jobs."),
     "up": Verb(HERE, "Start a cluster on this machine."),
     "down": Verb(HERE, "Stop the cluster that muster up started."),

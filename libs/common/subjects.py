@@ -98,6 +98,7 @@ ADMITTED: Final = "ask.gateway.admitted"
 OUTPUT_BUCKET: Final = "OUTPUT"  # last bytes of each ended job, off its node
 LEADER_BUCKET: Final = "LEADER"
 SECRET_BUCKET: Final = "SECRETS"  # tenants' secrets, sealed
+NOTIFY_BUCKET: Final = "NOTIFY"  # positions of notifications, and who sends them
 SNAPSHOT_BUCKET: Final = "SNAPSHOTS"
 SESSION_BUCKET: Final = "SESSIONS"  # one-time links and sign-ons that were used
 UPLOAD_BUCKET: Final = "UPLOADS"  # directories that jobs bring along, as archives

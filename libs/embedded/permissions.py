@@ -42,6 +42,7 @@ SECRET_STREAM: Final = f"KV_{s.SECRET_BUCKET}"
 LEADER_STREAM: Final = f"KV_{s.LEADER_BUCKET}"
 SNAPSHOT_STREAM: Final = f"OBJ_{s.SNAPSHOT_BUCKET}"
 SESSION_STREAM: Final = f"KV_{s.SESSION_BUCKET}"
+NOTIFY_STREAM: Final = f"KV_{s.NOTIFY_BUCKET}"
 UPLOAD_STREAM: Final = f"OBJ_{s.UPLOAD_BUCKET}"
 # Only audit creates and writes these.
 AUDIT_STREAMS: Final = (s.AUDIT_STREAM, s.HEADS_STREAM)
@@ -255,13 +256,18 @@ def _gateway(instance: str, fleet: Fleet) -> Allowed:
     """Return the lists of a gateway.
 
     It writes its own facts, tenants' secrets, uploads and snapshots, reads the last output of jobs,
-    and asks the other services. It creates the buckets of uploads, snapshots and sessions. It
-    receives the nodes' commits to count their bytes.
+    and asks the other services. It creates the buckets of uploads, snapshots, sessions and
+    notifications. It receives the nodes' commits to count their bytes.
     """
     reads = (*_read_facts(), *_read_snapshots(), *_read_stream(OUTPUT_STREAM))
     asks = (*_ask(), s.ask_quota("reserve"), s.ask_quota("return"), s.ask_server("*", "*"))
     secrets = (f"$KV.{s.SECRET_BUCKET}.>", *_read_stream(SECRET_STREAM))
     sessions = (f"$KV.{s.SESSION_BUCKET}.>", f"{API}.STREAM.CREATE.{SESSION_STREAM}")
+    notify = (
+        f"$KV.{s.NOTIFY_BUCKET}.>",
+        f"{API}.STREAM.CREATE.{NOTIFY_STREAM}",
+        *_read_stream(NOTIFY_STREAM),
+    )
     nodes = (
         () if fleet.isolated else (f"{_prefix(node_name(node_id))}.>" for node_id in fleet.nodes)
     )
@@ -275,6 +281,7 @@ def _gateway(instance: str, fleet: Fleet) -> Allowed:
         *reads,
         *secrets,
         *sessions,
+        *notify,
         *_save_snapshots(),
         *_keep_uploads(),
         *answers,

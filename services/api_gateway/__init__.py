@@ -9,7 +9,7 @@ Writes: JobSubmitted, CancelRequested, TenantSet, KeyCreated, KeyRotated, KeyRev
   NodeDeclaredDead, LeaseProfileSet, GpuServiceSet, GpuControlRequested, FabricTestRequested,
   NodeDrainCleared, NodeHoldCleared, QueueSet, JobUpdated, RequeueRequested, AllocationExtended,
   ReservationSet, ReservationCleared, LockRequested, LockRenewRequested, LockReleaseRequested,
-  JobDiagnosed, PriceSet, IdlePolicySet
+  JobDiagnosed, PriceSet, IdlePolicySet, NotificationSet, NotificationRemoved
 Decides: whether a request is valid and authorised, whether the log has room for it, which replica
   serves it
 Never: places a job

@@ -46,6 +46,7 @@ from services.api_gateway.channels.followers import Followers
 from services.api_gateway.http.request_trace import appended
 from services.api_gateway.moments.moment import Moment
 from services.api_gateway.moments.moments import Moments
+from services.api_gateway.notify.notifier import Notifier
 from services.api_gateway.openai.catalogue import Catalogue, Deployed
 from services.api_gateway.openai.limited import Limited
 from services.api_gateway.openai.metering import Meter
@@ -110,9 +111,7 @@ class Gateway:
         self.bus = bus
         self.clock = clock
         self.settings = settings
-        self.outputs = outputs
-        self.store = store
-        self.filled = filled
+        self.outputs, self.store, self.filled = outputs, store, filled
         self.caught_up, self.fill = False, 0.0
         self.once: OnceStore = once or MemoryOnce()
         self.receiving = self.followers = self.lag = self.heard_boot_ns = 0
@@ -120,8 +119,7 @@ class Gateway:
         self.output_asks: dict[OutputKey, asyncio.Task[OutputChunk]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self.keys = Keys(settings.api_keys_file)
-        self.telemetry = Telemetry(self)
-        self.claims = Claims()
+        self.telemetry, self.claims = Telemetry(self), Claims()
         self.entries, self.slots = Entries(log, bus), Slots()
         self.fair_turns, self.time_shares = FairTurns(), TimeShares()
         self.waiting = Waiting(self.fair_turns)
@@ -137,6 +135,7 @@ class Gateway:
         self._connect_recording()
         self._connect_agents(secrets or MemoryOutputs(), uploads or MemoryUploads())
         self._connect_models()
+        self.notifier = Notifier(self)
 
     def _connect_recording(self) -> None:
         """Create what records facts, and the bounds on it."""
@@ -220,6 +219,7 @@ class Gateway:
                 sockets=self.sockets.run(),
                 fair_turns=self.fair_turns.run(),
                 time_shares=self.time_shares.run(),
+                notifier=self.notifier.run(),
             )
         finally:
             await self.upstream.close()

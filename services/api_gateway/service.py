@@ -30,6 +30,7 @@ from libs.common.transport.kv_nats import KvOutputs
 from libs.common.transport.log_jetstream import JetStreamLog
 from libs.common.transport.objects_nats import NatsObjects, filled_part
 from libs.common.transport.once_nats import KvOnce
+from libs.common.transport.revisions_nats import KvRevisions
 from libs.common.transport.survey_nats import survey
 from libs.common.transport.uploads_nats import NatsUploads
 from services.api_gateway.collecting import Collecting
@@ -64,6 +65,7 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
         uploads=NatsUploads(client, settings.stream_replicas, settings.upload_store_bytes),
         once=KvOnce(client, settings.stream_replicas),
     )
+    gateway.notifier.use(KvRevisions(client, settings.stream_replicas))
     gateway.pulse.plane = ControlPlane(
         gateway.bus,
         clock=gateway.clock,

@@ -1,10 +1,13 @@
-"""Examples of facts about locks, hashes of the state and diagnoses, for `examples.py`."""
+"""Examples of facts about locks, hashes of the state, diagnoses and notifications, for
+`examples.py`.
+"""
 
 from typing import Final
 
 from libs.common import facts as f
 from libs.common.facts import AnyFact
 from libs.common.model import JobId, NodeId
+from tests.golden.notification_examples import NOTIFICATIONS
 
 TENANT: Final = "physics"
 
@@ -33,4 +36,5 @@ STATE_AND_LOCKS: Final[tuple[AnyFact, ...]] = (
         automatic=True,
         user="ada",
     ),
+    *NOTIFICATIONS,
 )

@@ -25,6 +25,7 @@ from libs.common.transport.kv import MemoryOutputs
 from libs.common.transport.log import Log
 from libs.common.transport.log_memory import MemoryLog, MemoryStream
 from libs.common.transport.once import MemoryOnce
+from libs.common.transport.revisions import MemoryRevisions
 from libs.common.transport.snapshot_store import MemorySnapshots
 from services.api_gateway.access.auth import hash_key
 from services.api_gateway.gateway import Gateway
@@ -259,6 +260,7 @@ async def gateway_world(
     instance: str = "a",
     bus: MemoryBus | None = None,
     once: MemoryOnce | None = None,
+    revisions: MemoryRevisions | None = None,
     **changed: Any,
 ) -> AsyncIterator[World]:
     """`changed` are settings."""
@@ -279,6 +281,8 @@ async def gateway_world(
         filled=part,
         once=once,
     )
+    if revisions is not None:
+        gateway.notifier.use(revisions)
     if not records_access:
         gateway.access.pause_s = 3_600.0  # the log holds what the test says, and nothing in between
     server = server_for(gateway, "127.0.0.1", 0)

@@ -80,6 +80,7 @@ CASES: Final[dict[str, tuple[tuple[str, Shape], ...]]] = {
         ("models", Shape("GET /v1/deployments", "deployments")),
         (f"models {MODEL}", Shape("GET /v1/deployments/{name}")),
     ),
+    "notify list": (("notify list", Shape("GET /v1/notifications", "notifications")),),
     "nodes": (("nodes", NODES), ("nodes node-1", Shape("GET /v1/nodes/{node_id}"))),
     "prune": (("prune --older-than 1d --dry-run", Shape("POST /v1/prune")),),
     "ps": (("ps -a", JOBS), ("ps -s queued", JOBS)),

@@ -122,6 +122,11 @@ def by_gateways(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
     yield f.KeyRevoked(key_id=chance.choice(KEYS))
     yield f.KeyLimitsSet(key_id=chance.choice(KEYS), requests_per_minute=chance.randrange(3))
     yield f.AccessRecorded(entries=b"", count=0)
+    yield f.NotificationSet(
+        tenant=chance.choice(TENANTS), name="n", form="mail", shown="a@b.c", kinds=("job.",)
+    )
+    if cluster.notifications:
+        yield f.NotificationRemoved(tenant=chance.choice(TENANTS), name="n")
     yield f.SecretSet(tenant=chance.choice(TENANTS), name="s")
     if cluster.secrets:
         yield f.SecretRemoved(tenant=chance.choice(TENANTS), name="s")

@@ -109,6 +109,15 @@ def wild(chance: Random) -> AnyFact:
         f.AccessRecorded(entries=b"?", count=number, dropped=number),
         f.SecretSet(tenant=chance.choice(TENANTS), name=word, version=number, user=word),
         f.SecretRemoved(tenant=chance.choice(TENANTS), name=word),
+        f.NotificationSet(
+            tenant=chance.choice(TENANTS),
+            name=word,
+            form=word,
+            shown=word,
+            kinds=(word,),
+            version=number,
+        ),
+        f.NotificationRemoved(tenant=chance.choice(TENANTS), name=word),
         f.ModelDeployed(
             name=model, spec=ModelSpec(command=(), replicas=number), tenant=chance.choice(TENANTS)
         ),

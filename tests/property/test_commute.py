@@ -67,6 +67,8 @@ SELDOM: Final = {
             "model.used",
             "secret.set",
             "secret.removed",
+            "notification.set",
+            "notification.removed",
             "budget.exhausted",
             "lease.profile_set",
             "lease.profile_settled",

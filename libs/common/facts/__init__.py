@@ -113,6 +113,8 @@ from libs.common.facts.node_facts import LinkChosen as LinkChosen
 from libs.common.facts.node_facts import NodeDeclaredDead as NodeDeclaredDead
 from libs.common.facts.node_facts import NodeRegistered as NodeRegistered
 from libs.common.facts.node_facts import WatchdogChanged as WatchdogChanged
+from libs.common.facts.notification_facts import NotificationRemoved as NotificationRemoved
+from libs.common.facts.notification_facts import NotificationSet as NotificationSet
 from libs.common.facts.order_facts import JobUpdated as JobUpdated
 from libs.common.facts.order_facts import QueueSet as QueueSet
 from libs.common.facts.order_facts import RequeueRequested as RequeueRequested
@@ -180,6 +182,8 @@ GatewayFact = (
     | LockWish
     | JobDiagnosed
     | EfficiencyWish
+    | NotificationSet
+    | NotificationRemoved
 )
 QuotaFact = (
     JobAdmitted | JobRejected | UsageCharged | BudgetExhausted | BudgetRenewed | QuotaTermBegan

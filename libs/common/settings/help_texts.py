@@ -131,6 +131,26 @@ HELP: Final = {
         "that fits a user counts; group * fits every user. It is read again when it changes."
     ),
     "oidc_answer_ms": "Time for the provider to answer a request of the gateway.",
+    "notify_networks": (
+        "Networks to which notifications may go although they are not public, separated by commas: "
+        "10.1.0.0/16, 127.0.0.1/32. Only there a webhook may be http. Empty: public addresses only."
+    ),
+    "notify_mail_domains": (
+        "Domains to which notifications of tenants may be mailed, separated by commas; * allows "
+        "all. Empty: none. Operators' own notifications may go to every domain."
+    ),
+    "notify_ca_file": (
+        "Certificates (PEM) of further authorities for webhooks and for the mail relay."
+    ),
+    "smtp_host": "Relay that takes the mails of notifications. Empty: no mails.",
+    "smtp_port": "Port of MUSTER_SMTP_HOST.",
+    "smtp_tls": (
+        "starttls: the connection to the relay must become TLS before a mail is sent; tls: TLS "
+        "from the first byte; off: no TLS, for a relay on this machine only."
+    ),
+    "smtp_from": "Sender of the mails.",
+    "smtp_user": "User at the relay. Empty: no login.",
+    "smtp_password_file": "File with the password of MUSTER_SMTP_USER (mode 0600).",
     "gateway_tls_host": (
         "Address on which the gateway also listens with TLS: for clients, and for machines that "
         "join. Empty: no TLS listener."

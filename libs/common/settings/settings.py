@@ -14,6 +14,7 @@ import msgspec
 
 PREFIX = "MUSTER_"
 LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR")
+SMTP_TLS: Final = ("starttls", "tls", "off")
 PORTS: Final = (0, 65_535)
 HIDDEN: Final = "***"
 
@@ -67,6 +68,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     oidc_groups_claim: str = "groups"
     oidc_groups_file: str = ""
     oidc_answer_ms: int = 5_000
+    notify_networks: str = ""
+    notify_mail_domains: str = ""
+    notify_ca_file: str = ""
+    smtp_host: str = ""
+    smtp_port: int = 587
+    smtp_tls: str = "starttls"
+    smtp_from: str = "muster@localhost"
+    smtp_user: str = ""
+    smtp_password_file: str = ""
     gateway_tls_host: str = ""
     gateway_tls_port: int = 8443
     gateway_cert_file: str = ""
@@ -261,6 +271,7 @@ FILES: Final[dict[str, tuple[str, ...]]] = {
         "trimmer_seed_file",
         "trimmer_key_file",
         "oidc_client_secret_file",
+        "smtp_password_file",
         "oidc_groups_file",
     ),
     "monitoring": (
@@ -364,6 +375,8 @@ def _checked_text(name: str, variable: str, raw: object) -> tuple[str, str]:
         text = text.upper()
         if text not in LOG_LEVELS:
             return "", f"{variable} must be one of {', '.join(LOG_LEVELS)}"
+    if name == "smtp_tls" and text not in SMTP_TLS:
+        return "", f"{variable} must be one of {', '.join(SMTP_TLS)}"
     return text, ""
 
 

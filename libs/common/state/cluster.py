@@ -35,6 +35,7 @@ from libs.common.state.job import was_on as was_on
 from libs.common.state.kept import Kept as Kept
 from libs.common.state.locks import Locks
 from libs.common.state.node import Node as Node
+from libs.common.state.notifications import Destinations
 from libs.common.state.ordering import JobQueue
 from libs.common.state.plugins import Plugins
 from libs.common.state.rate_limits import RateLimits
@@ -192,6 +193,8 @@ class Cluster(msgspec.Struct):
     prices: dict[str, list[Price]] = {}
     # Jobs with a member whose devices are all idle.
     idle: dict[JobId, None] = {}
+    # By `<tenant>.<name>`.
+    notifications: Destinations = {}
 
 
 def epoch_at(cluster: Cluster, seq: int) -> int:

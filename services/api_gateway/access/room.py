@@ -43,6 +43,7 @@ LEVELS: Final[dict[type[f.Fact], float]] = {
     f.AccessRecorded: RECORDS,
     f.ModelUsed: RECORDS,
     f.SecretSet: RECORDS,
+    f.NotificationSet: CHANGES,
     f.KeyCreated: RECORDS,
     f.KeyRotated: RECORDS,
     f.KeyLimitsSet: RECORDS,
@@ -56,6 +57,7 @@ LEVELS: Final[dict[type[f.Fact], float]] = {
     f.ModelKeepDropped: ENDINGS,
     f.ReservationCleared: ENDINGS,
     f.SecretRemoved: ENDINGS,
+    f.NotificationRemoved: ENDINGS,
     f.KeyRevoked: ENDINGS,
     f.NodeDeclaredDead: ENDINGS,
     # A lock that cannot be renewed ends the work of its holder.

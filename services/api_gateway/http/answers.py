@@ -62,6 +62,11 @@ from services.api_gateway.views.log_servers import BusShown, ServerOrdered
 from services.api_gateway.views.memory import NodeMemoryShown
 from services.api_gateway.views.models import ModelShown
 from services.api_gateway.views.nodes import GpuFull, NodeFull, NodeShown
+from services.api_gateway.views.notifications import (
+    NotificationList,
+    NotificationSetShown,
+    NotificationTested,
+)
 from services.api_gateway.views.output_search import SearchAnswer
 from services.api_gateway.views.prices import PriceList
 from services.api_gateway.views.queues import QueueShown
@@ -237,6 +242,10 @@ ANSWERS: Final[dict[tuple[str, str], Answer]] = {
     ("GET", "/v1/secrets"): Answer(kind=SecretList),
     ("PUT", "/v1/secrets/{name}"): Answer((200, 201), SecretShown),
     ("DELETE", "/v1/secrets/{name}"): GONE,
+    ("GET", "/v1/notifications"): Answer(kind=NotificationList),
+    ("PUT", "/v1/notifications/{name}"): Answer((200, 201), NotificationSetShown),
+    ("DELETE", "/v1/notifications/{name}"): GONE,
+    ("POST", "/v1/notifications/{name}/test"): Answer(kind=NotificationTested),
     ("GET", "/v1/keys"): _list("keys", KeyShown),
     ("POST", "/v1/keys"): Answer((200, 201), KeyShown),
     ("DELETE", "/v1/keys/{key_id}"): GONE,

@@ -55,6 +55,7 @@ from services.api_gateway.intents.model_names import NamesBody
 from services.api_gateway.intents.order_intents import QueueBody
 from services.api_gateway.intents.reservation_intents import ReservationBody
 from services.api_gateway.intents.trace_intents import TraceBody
+from services.api_gateway.notify.body import NotificationBody
 from services.api_gateway.openai import app as openai
 from services.api_gateway.openai.routes import ROUTES
 from services.api_gateway.problems import MEDIA_TYPE, TITLES
@@ -227,6 +228,7 @@ BODIES: Final[
     ("POST", "/v1/keys"): (KeyBody, identity_intents.LIMIT_RANGES, ("user",)),
     ("PUT", "/v1/keys/{key_id}/limits"): (LimitsBody, identity_intents.LIMIT_RANGES, ()),
     ("PUT", "/v1/secrets/{name}"): (None, (), ("value",)),
+    ("PUT", "/v1/notifications/{name}"): (NotificationBody, (), ()),
     ("PUT", "/v1/nodes/{node_id}/service"): (None, (), ("service",)),
     ("PUT", "/v1/gpus/{uuid}/service"): (None, (), ("service",)),
     ("POST", "/v1/nodes"): (InviteBody, (), ()),

@@ -19,6 +19,7 @@ from libs.common.quantities import counted
 from services.api_gateway.times import rfc3339
 from services.api_gateway.views.fabric_words import FABRIC_WORDS
 from services.api_gateway.views.lock_words import LOCK_WORDS
+from services.api_gateway.views.tenant_words import TENANT_WORDS
 from services.api_gateway.views.use_words import USE_WORDS
 
 SEQS_PER_JOB: Final = 1_000
@@ -243,10 +244,6 @@ _SUMMARY: Final[dict[type, Callable[[Any], str]]] = {
     f.AccessRecorded: lambda x: (
         f"{counted(x.count, 'request')}{f'; {x.dropped} earlier ones lost' if x.dropped else ''}"
     ),
-    f.SecretSet: lambda x: (
-        f"secret {x.name} of {x.tenant}, version {x.version}, set by {_user(x.user)}"
-    ),
-    f.SecretRemoved: lambda x: f"secret {x.name} of {x.tenant} removed by {_user(x.user)}",
     f.ModelDeployed: lambda x: (
         f"model {x.name} deployed by {_user(x.user)}: {x.spec.replicas} x "
         f"{' '.join(x.spec.command)[:80]}"
@@ -340,6 +337,7 @@ _SUMMARY: Final[dict[type, Callable[[Any], str]]] = {
     f.ReservationSet: _reservation,
     f.StateHashed: lambda x: f"hash of the state after commit {x.seq}",
     **LOCK_WORDS,
+    **TENANT_WORDS,
     f.ReservationCleared: lambda x: f"reservation {x.reservation} removed by {_user(x.user)}",
     f.ElementBegun: lambda x: f"element {x.number} of array {x.array} begun",
     f.JobPlaced: _placed,

@@ -43,7 +43,12 @@ BUCKETS: Final = (
     subjects.HEADS_STREAM,
 )
 # Facts that belong to a value in a bucket.
-OF_BUCKETS: Final = (f.SecretSet, f.SecretRemoved)
+OF_BUCKETS: Final = (
+    f.SecretSet,
+    f.SecretRemoved,
+    f.NotificationSet,
+    f.NotificationRemoved,
+)
 
 logger = logging.getLogger(__name__)
 _encode = msgspec.msgpack.Encoder().encode

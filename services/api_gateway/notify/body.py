@@ -1,0 +1,198 @@
+"""Requests about destinations of notifications: the fact, and the values for the vault.
+
+Pure. No text here quotes a URL's path or a key. Tests: tests/unit/test_notify_body.py.
+"""
+
+import base64
+import binascii
+import re
+from typing import Final
+
+import msgspec
+
+from libs.common.errors import Refused
+from libs.common.facts import NotificationRemoved, NotificationSet
+from libs.common.folds.notification_fold import (
+    DESTINATIONS_MAX,
+    OF_TENANT_MAX,
+    destination_key,
+    free_slot,
+)
+from libs.common.model import TenantId
+from libs.common.state.cluster import Cluster
+from libs.common.state.notifications import Destination
+from services.api_gateway.access import roles
+from services.api_gateway.access.roles import Principal
+from services.api_gateway.intents.fields import check_known, convert
+from services.api_gateway.notify import addresses, rules
+from services.api_gateway.notify.messages import KEY_PREFIX
+from services.api_gateway.problems import Denied, Problem
+
+NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+WEBHOOK: Final = "webhook"
+SLACK: Final = "slack"
+MAIL: Final = "mail"
+LISTED_MAX: Final = 50
+LISTED_CHARS_MAX: Final = 255
+KEY_BYTES: Final = (24, 64)
+
+
+class NotificationBody(msgspec.Struct, frozen=True, kw_only=True):
+    """A destination of notifications, and the facts that it gets.
+
+    One of `webhook` (a URL), `slack` (a URL) and `mail` (an address) is given; a change may leave
+    it out. `kinds` are kinds of facts, or beginnings such as `job.*`; default: job.closed. `own`:
+    only jobs of the own user. `failures`: no jobs that completed. `models` and `nodes` choose by
+    name. `tenants` (operators only) chooses other tenants, `*` all, and then also facts without a
+    tenant. `key` signs webhooks (empty: a new one is made).
+    """
+
+    webhook: str = ""
+    slack: str = ""
+    mail: str = ""
+    kinds: list[str] = []
+    own: bool = False
+    failures: bool = False
+    models: list[str] = []
+    nodes: list[str] = []
+    tenants: list[str] = []
+    key: str = ""
+
+
+class Sealed(msgspec.Struct, frozen=True):
+    """The values of a destination that the vault keeps: its full address and its signing key."""
+
+    address: str
+    key: str = ""
+
+
+class Wish(msgspec.Struct, frozen=True):
+    """The fact of a request, and the values for the vault (None: those of before stay)."""
+
+    fact: NotificationSet
+    sealed: Sealed | None
+
+
+def vault_name(name: str) -> str:
+    """Return the name of a destination in the vault. No secret of a user begins so."""
+    return f"=notify.{name}"
+
+
+def setting(
+    body: object, cluster: Cluster, principal: Principal, name: str, fresh_key: str
+) -> Wish:
+    """Return what `PUT /v1/notifications/{name}` records and keeps.
+
+    `fresh_key` is a new signing key. Raises Refused, Problem, and Denied.
+    """
+    if not NAME.fullmatch(name):
+        raise Refused(f"name: {name[:64]!r} is not valid: use a-z, 0-9 and - (at most 63)")
+    if not isinstance(body, dict):
+        raise Refused("the body is not a JSON object")
+    check_known(map(str, body), NotificationBody.__struct_fields__, "field")
+    wish = convert(body, NotificationBody)
+    known = cluster.notifications.get(destination_key(principal.tenant, name))
+    if known is not None:
+        roles.check_change(principal, f"notification {name}", known.tenant, known.user)
+    elif free_slot(cluster, principal.tenant) is None:
+        raise Problem(
+            409,
+            f"tenant {principal.tenant} has {OF_TENANT_MAX} notifications, or the cluster "
+            f"{DESTINATIONS_MAX}: remove one first",
+        )
+    if (wish.tenants or wish.nodes) and not roles.sees_all(principal):
+        raise Denied(403, "tenants, nodes: only operators may choose by them: leave them out")
+    if wish.tenants and known is not None and known.user != principal.user:
+        text = f"tenants: notification {name} belongs to {known.user}: add one of your own"
+        raise Denied(403, text)
+    form, sealed, shown = _address(wish, known, fresh_key)
+    return Wish(
+        NotificationSet(
+            tenant=TenantId(principal.tenant),
+            name=name,
+            form=form,
+            shown=shown,
+            kinds=_kinds(wish.kinds),
+            user=known.user if known is not None else principal.user,
+            own=wish.own,
+            failures=wish.failures,
+            models=_names("models", wish.models),
+            nodes=_names("nodes", wish.nodes),
+            tenants=_names("tenants", wish.tenants),
+            version=known.version + 1 if known is not None else 1,
+        ),
+        sealed,
+    )
+
+
+def _address(
+    wish: NotificationBody, known: Destination | None, fresh_key: str
+) -> tuple[str, Sealed | None, str]:
+    """Return form, values for the vault, and the part that may be shown."""
+    given = {WEBHOOK: wish.webhook, SLACK: wish.slack, MAIL: wish.mail}
+    forms = [form for form, value in given.items() if value]
+    if not forms and known is not None and not wish.key:
+        return known.form, None, known.shown
+    if len(forms) != 1:
+        raise Refused("webhook, slack, mail: give exactly one of them")
+    (form,) = forms
+    if wish.key and form != WEBHOOK:
+        raise Refused(f"key: {form} has no signature: leave key out")
+    if form == MAIL:
+        address = addresses.mail_address(wish.mail)
+        return form, Sealed(address), address
+    url = given[form]
+    key = _key(wish.key or fresh_key) if form == WEBHOOK else ""
+    return form, Sealed(url, key), addresses.shown(url)
+
+
+def _key(text: str) -> str:
+    """Return a signing key in its usual form. Raises Refused."""
+    try:
+        found = base64.b64decode(text.removeprefix(KEY_PREFIX), validate=True)
+    except binascii.Error:
+        found = b""
+    if not KEY_BYTES[0] <= len(found) <= KEY_BYTES[1]:
+        raise Refused(
+            f"key: give {KEY_BYTES[0]} to {KEY_BYTES[1]} bytes in base64, with or without the "
+            f"prefix {KEY_PREFIX}"
+        )
+    return KEY_PREFIX + base64.b64encode(found).decode()
+
+
+def _kinds(given: list[str]) -> tuple[str, ...]:
+    """Return kinds and their beginnings. Raises Refused for those that match no kind."""
+    kinds = tuple(dict.fromkeys(each.removesuffix("*") for each in given)) or rules.KINDS_DEFAULT
+    known = rules.choosable()
+    for kind in kinds:
+        if not kind or not any(each.startswith(kind) for each in known):
+            raise Refused(
+                f"kinds: {kind[:64]!r} matches no kind of fact: use one or more of "
+                f"{', '.join(known)}, or a beginning such as job.*"
+            )
+    return kinds
+
+
+def _names(field: str, given: list[str]) -> tuple[str, ...]:
+    if len(given) > LISTED_MAX or any(not 0 < len(each) <= LISTED_CHARS_MAX for each in given):
+        raise Refused(f"{field}: give at most {LISTED_MAX} names of 1 to {LISTED_CHARS_MAX}")
+    return tuple(dict.fromkeys(given))
+
+
+def found(cluster: Cluster, tenant: str, name: str) -> Destination:
+    """Return a destination. Raises Problem 404."""
+    known = cluster.notifications.get(destination_key(tenant, name))
+    if known is None:
+        raise Problem(
+            404,
+            f"tenant {tenant} has no notification {name[:64]!r}: list them with `muster notify "
+            "list` (GET /v1/notifications)",
+        )
+    return known
+
+
+def removal(cluster: Cluster, principal: Principal, tenant: str, name: str) -> NotificationRemoved:
+    """Return the fact for `DELETE /v1/notifications/{name}`. Raises Problem 404, Denied 403."""
+    known = found(cluster, tenant, name)
+    roles.check_change(principal, f"notification {name}", known.tenant, known.user)
+    return NotificationRemoved(tenant=known.tenant, name=name, user=principal.user)

@@ -1,0 +1,99 @@
+"""Decides which destination gets a fact, and what the fact is about.
+
+Pure. A destination sees no more than its tenant may read in the log. Tests:
+tests/unit/test_notify_rules.py.
+"""
+
+from typing import Final
+
+import msgspec
+
+from libs.common import facts as f
+from libs.common.facts import KINDS, AnyFact, Unknown
+from libs.common.model import JobId
+from libs.common.state.cluster import Cluster, Job
+from libs.common.state.notifications import Destination
+from services.api_gateway.views.fact_stream import OF_ALL
+
+# Kinds that no notification may choose: they are about keys, or about requests to the gateway.
+NEVER: Final = ("access.", "key.", "secret.", "notification.", "state.")
+KINDS_DEFAULT: Final = ("job.closed",)
+COMPLETED: Final = "completed"
+ALL_TENANTS: Final = "*"
+
+
+class About(msgspec.Struct, frozen=True):
+    """The things that a fact is about; empty for those that it is not about."""
+
+    tenant: str = ""
+    user: str = ""
+    job_id: str = ""
+    job_name: str = ""
+    model: str = ""
+    nodes: tuple[str, ...] = ()
+
+
+def choosable() -> tuple[str, ...]:
+    """Return the kinds of facts that notifications may choose, sorted."""
+    return tuple(sorted(kind for kind in KINDS if not kind.startswith(NEVER)))
+
+
+def about(cluster: Cluster, fact: AnyFact | Unknown) -> About:
+    """Return what the fact is about. A job that the state has forgotten has no tenant."""
+    job_id = str(getattr(fact, "job_id", ""))
+    job = cluster.jobs.get(JobId(job_id))
+    model = _model_of(cluster, fact, job)
+    known = cluster.models.get(model)
+    tenant = getattr(fact, "tenant", "") or (
+        job.tenant if job is not None else known.tenant if known is not None else ""
+    )
+    user = job.user if job is not None else known.user if known is not None else ""
+    return About(
+        tenant=str(tenant),
+        user=user or str(getattr(fact, "user", "")),
+        job_id=job_id,
+        job_name=job.spec.name if job is not None else "",
+        model=model,
+        nodes=_nodes_of(fact, job),
+    )
+
+
+def wants(destination: Destination, fact: AnyFact | Unknown, subject: About) -> bool:
+    """Return whether the fact goes to the destination."""
+    kind = f.kind_of(fact)
+    if kind.startswith(NEVER) or not kind.startswith(destination.kinds):
+        return False
+    if not _may_read(destination, fact, subject):
+        return False
+    if destination.own and (subject.tenant, subject.user) != (destination.tenant, destination.user):
+        return False
+    if destination.models and subject.model not in destination.models:
+        return False
+    if destination.nodes and not any(node in destination.nodes for node in subject.nodes):
+        return False
+    ended_well = isinstance(fact, f.JobClosed) and fact.outcome == COMPLETED
+    return not (destination.failures and ended_well)
+
+
+def _may_read(destination: Destination, fact: AnyFact | Unknown, subject: About) -> bool:
+    """Return whether the fact is of a tenant that the destination has, or of no tenant at all."""
+    if destination.tenants:
+        return ALL_TENANTS in destination.tenants or subject.tenant in destination.tenants
+    return subject.tenant == destination.tenant or (not subject.tenant and isinstance(fact, OF_ALL))
+
+
+def _model_of(cluster: Cluster, fact: AnyFact | Unknown, job: Job | None) -> str:
+    """Return the model that the fact is about: named, or the one of a replica."""
+    if named := str(getattr(fact, "model", "")):
+        return named
+    if f.kind_of(fact).startswith(("model.", "replicas.")):
+        return str(getattr(fact, "name", ""))
+    if job is not None and job.spec.serve is not None:
+        return str(job.job_id).rpartition("-")[0]
+    return ""
+
+
+def _nodes_of(fact: AnyFact | Unknown, job: Job | None) -> tuple[str, ...]:
+    if named := str(getattr(fact, "node_id", "")):
+        return (named,)
+    return tuple(str(node) for node in job.members) if job is not None else ()

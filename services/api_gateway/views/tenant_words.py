@@ -1,0 +1,24 @@
+"""Words for the facts about secrets and notifications of tenants, in a line. Pure."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from libs.common import facts as f
+
+
+def _user(name: str) -> str:
+    return name or "an unknown user"
+
+
+TENANT_WORDS: Final[dict[type, Callable[[Any], str]]] = {
+    f.SecretSet: lambda x: (
+        f"secret {x.name} of {x.tenant}, version {x.version}, set by {_user(x.user)}"
+    ),
+    f.SecretRemoved: lambda x: f"secret {x.name} of {x.tenant} removed by {_user(x.user)}",
+    f.NotificationSet: lambda x: (
+        f"notifications {x.name} of {x.tenant} go to {x.form} {x.shown}, set by {_user(x.user)}"
+    ),
+    f.NotificationRemoved: lambda x: (
+        f"notifications {x.name} of {x.tenant} removed by {_user(x.user)}"
+    ),
+}

@@ -1,0 +1,123 @@
+"""Requests about destinations; no refusal quotes a URL's path or a key."""
+
+import base64
+
+import pytest
+
+from libs.common.errors import Refused
+from libs.common.facts import NotificationRemoved
+from libs.common.folds.notification_fold import OF_TENANT_MAX
+from libs.common.model import TenantId
+from libs.common.state.cluster import Cluster
+from services.api_gateway.access.roles import MEMBER, OPERATOR, Principal
+from services.api_gateway.notify import body
+from services.api_gateway.notify.body import Sealed, setting
+from services.api_gateway.notify.messages import KEY_PREFIX
+from services.api_gateway.problems import Denied, Problem
+from tests.unit.test_notify_rules import destination
+
+ADA = Principal("k1", "red", "ada", MEMBER)
+BOB = Principal("k2", "red", "bob", MEMBER)
+ROOT = Principal("k3", "red", "root", OPERATOR)
+URL = "https://hooks.example/T1/SECRETPATH"
+FRESH = KEY_PREFIX + base64.b64encode(b"f" * 32).decode()
+
+
+def cluster(**changed: object) -> Cluster:
+    return Cluster(notifications={"red.d": destination(**changed)})
+
+
+def wish(given: object, state: Cluster | None = None, by: Principal = ADA) -> body.Wish:
+    return setting(given, state or Cluster(), by, "d", FRESH)
+
+
+def test_a_new_webhook_gets_a_key_and_the_fact_holds_no_secret() -> None:
+    made = wish({"webhook": URL, "kinds": ["job.*", "job.closed"], "own": True})
+    assert made.sealed == Sealed(URL, FRESH)
+    assert made.fact.kinds == ("job.", "job.closed") and made.fact.own
+    assert "SECRETPATH" not in str(made.fact) and FRESH not in str(made.fact)
+    assert (made.fact.shown, made.fact.version) == ("https://hooks.example", 1)
+
+
+def test_slack_and_mail_have_no_key() -> None:
+    assert wish({"slack": URL}).sealed == Sealed(URL)
+    mail = wish({"mail": "ann@example.org"})
+    assert mail.sealed == Sealed("ann@example.org")
+    assert mail.fact.kinds == ("job.closed",)
+
+
+def test_a_change_without_an_address_keeps_it() -> None:
+    made = wish({"failures": True}, cluster())
+    assert made.sealed is None
+    assert (made.fact.version, made.fact.shown, made.fact.failures) == (
+        2,
+        "https://h.example",
+        True,
+    )
+
+
+def test_an_own_key_is_kept_in_one_form() -> None:
+    plain = base64.b64encode(b"o" * 24).decode()
+    made = wish({"webhook": URL, "key": plain})
+    assert made.sealed == Sealed(URL, KEY_PREFIX + plain)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        [],
+        {"webhook": 5},
+        {"unknown": 1},
+        {},
+        {"webhook": URL, "slack": URL},
+        {"slack": URL, "key": "c2VjcmV0"},
+        {"webhook": URL, "key": "SECRETPATH"},
+        {"webhook": URL, "key": "c2VjcmV0"},
+        {"webhook": URL, "kinds": ["nothing.like"]},
+        {"webhook": URL, "kinds": ["key."]},
+        {"webhook": URL, "kinds": ["*"]},
+        {"webhook": URL, "models": [""]},
+        {"webhook": URL, "models": ["m"] * 51},
+        {"webhook": "ftp://h/SECRETPATH"},
+        {"mail": "nobody"},
+    ],
+)
+def test_a_wrong_request_is_refused_without_quoting_secrets(given: object) -> None:
+    with pytest.raises(Refused) as refused:
+        wish(given)
+    assert "SECRETPATH" not in str(refused.value) and "c2VjcmV0" not in str(refused.value)
+
+
+def test_only_operators_choose_tenants_and_nodes() -> None:
+    for field in ("tenants", "nodes"):
+        with pytest.raises(Denied):
+            wish({"webhook": URL, field: ["x"]})
+    made = wish({"webhook": URL, "tenants": ["*"], "nodes": ["n1"]}, by=ROOT)
+    assert (made.fact.tenants, made.fact.nodes) == (("*",), ("n1",))
+
+
+def test_a_member_changes_only_its_own_destinations() -> None:
+    with pytest.raises(Denied):
+        wish({"failures": True}, cluster(), BOB)
+    with pytest.raises(Denied):
+        body.removal(cluster(), BOB, "red", "d")
+    assert body.removal(cluster(), ROOT, "red", "d") == NotificationRemoved(
+        tenant=TenantId("red"), name="d", user="root"
+    )
+    assert wish({"failures": True}, cluster(), ROOT).fact.user == "ada"
+    with pytest.raises(Problem, match="no notification"):
+        body.removal(Cluster(), ADA, "red", "d")
+
+
+def test_an_operators_change_keeps_what_the_owner_may_read() -> None:
+    with pytest.raises(Denied, match="belongs to ada"):
+        wish({"tenants": ["*"]}, cluster(), ROOT)
+
+
+def test_names_and_numbers_are_bounded() -> None:
+    for name in ("", "A", "a.b", "x" * 64):
+        with pytest.raises(Refused):
+            setting({"webhook": URL}, Cluster(), ADA, name, FRESH)
+    full = {f"red.n{slot}": destination(slot=slot) for slot in range(OF_TENANT_MAX)}
+    with pytest.raises(Problem, match="remove one first"):
+        wish({"webhook": URL}, Cluster(notifications=full))

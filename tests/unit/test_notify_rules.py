@@ -1,0 +1,124 @@
+"""Which destination gets which fact."""
+
+from libs.common import facts as f
+from libs.common.folds.notification_fold import DESTINATIONS_MAX, OF_TENANT_MAX
+from libs.common.model import JobId, JobSpec, NodeId, TenantId
+from libs.common.state.notifications import Destination
+from services.api_gateway.notify.rules import About, about, choosable, wants
+from tests.history import History
+
+RED, BLUE = TenantId("red"), TenantId("blue")
+N1 = NodeId("n1")
+
+
+def destination(**changed: object) -> Destination:
+    fields: dict[str, object] = {
+        "tenant": RED,
+        "name": "d",
+        "form": "webhook",
+        "shown": "https://h.example",
+        "kinds": ("job.", "node."),
+        "user": "ada",
+        "own": False,
+        "failures": False,
+        "models": (),
+        "nodes": (),
+        "tenants": (),
+        "version": 1,
+        "slot": 0,
+        "created_seq": 1,
+        "set_ns": 1,
+        **changed,
+    }
+    return Destination(**fields)  # type: ignore[arg-type]
+
+
+CLOSED = f.JobClosed(job_id=JobId("j1"), attempt=1, outcome="completed")
+FAILED = f.JobClosed(job_id=JobId("j1"), attempt=1, outcome="failed")
+LOST = f.NodeLost(node_id=N1, incarnation=1)
+ADAS = About(tenant="red", user="ada", job_id="j1", model="chat", nodes=("n1",))
+OTHERS = About(tenant="blue", user="ada", job_id="j1")
+
+
+def test_a_destination_gets_facts_of_its_own_tenant_only() -> None:
+    assert wants(destination(), CLOSED, ADAS)
+    assert not wants(destination(), CLOSED, OTHERS)
+    assert not wants(destination(), CLOSED, About())
+
+
+def test_an_operators_destination_gets_facts_of_the_tenants_that_it_names() -> None:
+    assert wants(destination(tenants=("blue",)), CLOSED, OTHERS)
+    assert not wants(destination(tenants=("blue",)), CLOSED, ADAS)
+    assert wants(destination(tenants=("*",)), CLOSED, ADAS)
+    assert wants(destination(tenants=("*",)), LOST, About(nodes=("n1",)))
+
+
+def test_facts_about_machines_go_to_everyone_who_asks_for_them() -> None:
+    assert wants(destination(), LOST, About(nodes=("n1",)))
+    assert not wants(destination(kinds=("job.",)), LOST, About(nodes=("n1",)))
+
+
+def test_filters_choose_by_user_outcome_model_and_node() -> None:
+    assert wants(destination(own=True), CLOSED, ADAS)
+    assert not wants(destination(own=True, user="bob"), CLOSED, ADAS)
+    assert wants(destination(failures=True), FAILED, ADAS)
+    assert not wants(destination(failures=True), CLOSED, ADAS)
+    assert wants(destination(models=("chat",)), CLOSED, ADAS)
+    assert not wants(destination(models=("other",)), CLOSED, ADAS)
+    assert wants(destination(nodes=("n1", "n2")), CLOSED, ADAS)
+    assert not wants(destination(nodes=("n2",)), CLOSED, ADAS)
+
+
+def test_facts_about_keys_and_requests_go_nowhere() -> None:
+    everything = destination(kinds=("",), tenants=("*",))
+    revoked = f.KeyRevoked(key_id="k1")
+    assert not wants(everything, revoked, About())
+    assert not any(kind.startswith(("key.", "access.")) for kind in choosable())
+    assert "job.closed" in choosable()
+
+
+def test_a_fact_is_about_its_job_with_user_name_and_nodes() -> None:
+    history = History()
+    spec = JobSpec(command=("true",), name="train")
+    history.say(f.JobSubmitted(job_id=JobId("j1"), spec=spec, tenant=RED, user="ada"))
+    found = about(history.cluster, CLOSED)
+    assert (found.tenant, found.user, found.job_name) == ("red", "ada", "train")
+    assert about(history.cluster, LOST) == About(nodes=("n1",))
+    assert about(history.cluster, f.JobQueued(job_id=JobId("gone"))) == About(job_id="gone")
+    named = f.BudgetExhausted(tenant=RED, gpu_hours=1, used_share_ms=1)
+    assert about(history.cluster, named).tenant == "red"
+
+
+def setting(name: str, tenant: TenantId = RED) -> f.NotificationSet:
+    return f.NotificationSet(
+        tenant=tenant, name=name, form="mail", shown="a@b.c", kinds=("job.closed",), user="ada"
+    )
+
+
+def test_a_tenant_has_bounded_slots_and_a_removal_frees_one() -> None:
+    history = History()
+    for number in range(OF_TENANT_MAX):
+        assert history.say(setting(f"n{number}"))
+    assert not history.say(setting("one-more"))
+    assert history.say(setting("theirs", BLUE))
+    assert history.cluster.notifications["blue.theirs"].slot == 0
+    assert history.say(f.NotificationRemoved(tenant=RED, name="n3"))
+    assert not history.say(f.NotificationRemoved(tenant=RED, name="n3"))
+    assert history.say(setting("one-more"))
+    assert history.cluster.notifications["red.one-more"].slot == 3
+
+
+def test_a_change_keeps_slot_and_beginning() -> None:
+    history = History()
+    history.say(setting("a"))
+    before = history.cluster.notifications["red.a"]
+    history.say(setting("a"))
+    after = history.cluster.notifications["red.a"]
+    assert (after.slot, after.created_seq) == (before.slot, before.created_seq)
+
+
+def test_the_cluster_has_a_bounded_number_of_destinations() -> None:
+    history = History()
+    full = {f"t{n}.d": destination(tenant=TenantId(f"t{n}")) for n in range(DESTINATIONS_MAX)}
+    history.cluster.notifications.update(full)
+    assert not history.say(setting("a"))
