@@ -36,7 +36,7 @@ def _register_again() -> None:
         _register()
         for descriptor in old:
             os.close(descriptor)
-    except Exception:
+    except Exception:  # nosec B110: a job runs without stacks
         pass
 
 
@@ -57,6 +57,6 @@ def _run_next() -> None:
 try:
     _register()
     os.register_at_fork(after_in_child=_register_again)
-except Exception:
+except Exception:  # nosec B110: a job runs without stacks
     pass
 _run_next()

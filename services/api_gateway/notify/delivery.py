@@ -182,7 +182,7 @@ class Delivery:
 def backoff_s(failures: int) -> float:
     """Return the pause after so many failures in a row: doubling, bounded, half of it by chance."""
     whole = min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2.0 ** min(failures - 1, 20))
-    return whole * (0.5 + random.random() / 2)
+    return whole * (0.5 + random.random() / 2)  # nosec B311
 
 
 def sealed_of(value: str | None, name: str) -> Sealed:

@@ -8,7 +8,7 @@ Tests: tests/integration/test_diagnosis_recorders.py.
 import io
 import json
 import os
-import pickle
+import pickle  # nosec B403: read by NoObjects alone
 import re
 import socket
 import stat

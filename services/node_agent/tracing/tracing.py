@@ -124,8 +124,7 @@ class Tracing:
         target = f"{door.folder}/{os.path.basename(self.library)}"
         try:
             if self.library:
-                shutil.copyfile(self.library, target)
-                os.chmod(target, 0o755)
+                _copy_new(self.library, target)
                 return {INJECTION: target}
         except OSError as error:
             logger.warning("%s: %s", target, error)
@@ -262,3 +261,14 @@ def _nobody(begin: m.TraceBegin, door: Door) -> str:
         "CUDA program when Muster's CUPTI library was built (see docs/trace.md). Wait 5 s after "
         "the start of the program"
     )
+
+
+def _copy_new(source: str, target: str) -> None:
+    """Copy to a new file in a folder of the job's user, who may have put a link there.
+
+    Raises OSError, also if anything has that name already.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with open(source, "rb") as given, os.fdopen(os.open(target, flags, 0o600), "wb") as made:
+        shutil.copyfileobj(given, made)
+        os.fchmod(made.fileno(), 0o755)  # nosec B103: a library that jobs load
