@@ -127,6 +127,17 @@ def test_a_policy_that_changed_warns_again() -> None:
     assert decisions(state, 800) == [warned(799, 0, "release", 1_100)]
 
 
+def test_a_warning_from_before_the_policy_was_set_again_ends_nothing() -> None:
+    state = running()
+    hear(state, seen("a", MINUTE), at_s=70)
+    assert decisions(state, 611) == [warned(601, 10, "release", 911)]
+    hear(state, policy("off"), at_s=800)
+    hear(state, policy("release", idle_s=1_200), at_s=1_000)
+    assert decisions(state, 1_100) == []
+    assert decisions(state, 1_211) == [warned(1_201, 10, "release", 1_511)]
+    assert decisions(state, 1_512) == [stopped()]
+
+
 def test_a_gang_is_idle_when_all_its_nodes_are() -> None:
     state = running(nodes=("a", "b"))
     hear(state, seen("a", MINUTE), at_s=60)

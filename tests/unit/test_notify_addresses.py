@@ -70,6 +70,8 @@ def test_a_url_says_where_it_goes() -> None:
         "https://h.example:99999/",
         "https://[::1/",
         "https://user:hunter2@h.example/",
+        "https://hunter2..example/",
+        "https://" + "hunter2" * 10 + ".example/",
         "https://h.example/#hunter2",
         "https://h.example/ hunter2",
         "https://h.example/\nhunter2",

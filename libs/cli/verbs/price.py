@@ -25,7 +25,7 @@ def command(context: click.Context) -> None:
     """List and set the prices of GPUs.
 
     A price is for one GPU and one hour, and counts from its moment on. A name stands for all GPUs
-    whose model contains its words; `any` stands for all others.
+    whose model contains its words in a row; `any` stands for all others.
 
     \b
     muster price set h100 2.50 --currency EUR

@@ -118,7 +118,7 @@ def _print_tables(found: Json, headers: bool, wide: bool) -> None:
         rows.append(["total", *[""] * (len(names) - 1), *_sums(found["total"])])
     print_table([*columns, *SUMS], rows, headers, wide)
     if found["fleet"]:
-        print(f"\n{tinted('All GPUs', BOLD)}, with jobs that are charged, that run, and without")
+        print(f"\n{tinted('GPU time of the cluster', BOLD)}")
         print_table(FLEET, [_fleet_row(line) for line in found["fleet"]], headers, wide)
 
 

@@ -45,6 +45,7 @@ def policy_set(cluster: Cluster, fact: f.IdlePolicySet, stamp: Stamp) -> Change:
         max(0, fact.idle_s),
         max(0, fact.grace_s),
     )
+    tenant.idle_set_ns = max(tenant.idle_set_ns, stamp.at_ns)
     return Change()
 
 

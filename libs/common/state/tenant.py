@@ -45,6 +45,8 @@ class Tenant(msgspec.Struct):
     idle_action: str = "off"
     idle_s: int = 0
     idle_grace_s: int = 0
+    # When it was set last; warnings from before do not count.
+    idle_set_ns: int = 0
 
     @property
     def waiting_max(self) -> int:

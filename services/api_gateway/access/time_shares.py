@@ -131,7 +131,7 @@ class TimeShares:
 
     def owe_change(self, tenant: str, size: int) -> None:
         """Charge the time of all services for a change of so many bytes that is recorded for the
-        tenant; operators' own changes are charged to nobody.
+        tenant; operators' own changes are not charged.
         """
         if tenant:
             self.owe(tenant, CHANGE_S + size * CHANGE_BYTE_S)

@@ -6,6 +6,7 @@ from starlette.responses import Response
 from libs.common.messages.usage_messages import ChargesAsk
 from libs.common.transport import archive
 from services.api_gateway.access import roles
+from services.api_gateway.access.slots import SCAN
 from services.api_gateway.http.queries import Query, answer, documented, principal_of, settled
 from services.api_gateway.http.usage import CSV, FORMATS, span_of
 from services.api_gateway.intents.fields import check_one_of, check_range
@@ -47,5 +48,6 @@ async def list_charges(request: Request) -> Response:
         tenant=query.tenant if eyes is None else eyes,
         user=query.user,
     )
-    shown = charges_shown(await archive.charges(gateway.bus, ask))
+    async with gateway.slots.of(SCAN, principal_of(request).tenant):
+        shown = charges_shown(await archive.charges(gateway.bus, ask))
     return Response(as_csv(shown), media_type=CSV) if query.format == "csv" else answer(shown)

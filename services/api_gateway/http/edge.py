@@ -41,6 +41,7 @@ BODY_BYTES_MAX: Final = 1 << 20
 # Bodies of requests that sign in, which need no key.
 SIGN_ON_BYTES_MAX: Final = 16 << 10
 KEYED: Final = "/v1"
+METRICS: Final = "/metrics"
 # The only route whose body may be larger.
 UPLOADS: Final = "/v1/uploads/"
 # After an answer with one of these statuses the rest of the request is not read.
@@ -334,7 +335,7 @@ def _account(scope: Scope) -> str | None:
     if principal is not None:
         return principal.tenant
     path: str = scope["path"]
-    return "" if path.startswith(KEYED) else None
+    return "" if path.startswith(KEYED) or path == METRICS else None
 
 
 def new_request_id() -> str:

@@ -9,6 +9,7 @@ from libs.common.errors import Refused
 from libs.common.messages.usage_messages import FURTHER, UsageAsk
 from libs.common.transport import archive
 from services.api_gateway.access import roles
+from services.api_gateway.access.slots import SCAN
 from services.api_gateway.http.queries import Query, answer, documented, principal_of, settled
 from services.api_gateway.intents.fields import check_one_of
 from services.api_gateway.times import instant_ns
@@ -56,12 +57,13 @@ async def usage(request: Request) -> Response:
     eyes = roles.eyes(principal_of(request))
     ask = UsageAsk(
         since_ns=since_ns,
-        until_ns=until_ns,
+        until_ns=min(until_ns, now_ns + 1),
         tenant=eyes or "",
         further=tuple(part for part in by if part in FURTHER),
         fleet=query.fleet and eyes is None,
     )
-    found = await archive.usage(gateway.bus, ask)
+    async with gateway.slots.of(SCAN, principal_of(request).tenant):
+        found = await archive.usage(gateway.bus, ask)
     if ask.fleet:
         found.fleet = with_running(found.fleet, gateway.cluster, since_ns, min(until_ns, now_ns))
     shown = usage_shown(found, by, eyes)

@@ -47,6 +47,8 @@ class JobCounters:
                     self.requeued.inc()
                 case f.JobClosed() if fact.outcome in OUTCOMES:
                     self.ended.labels(fact.outcome).inc()
+                case f.JobRejected():
+                    self.ended.labels("rejected").inc()
                 case f.JobPlaced():
                     job = cluster.jobs.get(fact.job_id)
                     if job is not None and job.queued_ns:

@@ -18,6 +18,8 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 URL_CHARS_MAX: Final = 2_048
 PORT_MAX: Final = 65_535
+# Characters between two dots of a host's name.
+LABEL_MAX: Final = 63
 MAIL: Final = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_{|}~-]{1,64}@[A-Za-z0-9.-]{1,253}")
 # Ranges of IPv6 that carry an IPv4 address behind which a translator may reach any network.
 TRANSLATED: Final = tuple(
@@ -88,6 +90,9 @@ def target_of(url: str) -> Target:
         raise Refused("url: it is not valid: use https://HOST/PATH") from None
     if parts.scheme not in ("https", "http") or not parts.hostname:
         raise Refused("url: it is not valid: use https://HOST/PATH")
+    labels = parts.hostname.removesuffix(".").split(".")
+    if ":" not in parts.hostname and not all(0 < len(label) <= LABEL_MAX for label in labels):
+        raise Refused("url: its host is no valid name: use https://HOST/PATH")
     if parts.username is not None or parts.password is not None:
         raise Refused("url: it holds a user or a password: webhooks are signed instead")
     if parts.fragment:

@@ -1,6 +1,6 @@
 """The lease of the one gateway that sends notifications.
 
-The holder renews it every third of LEASE_S. Another gateway takes it when the lease's entry did not
+The holder renews it ROUNDS times in LEASE_S. Another gateway takes it when the entry did not
 change for LEASE_S by the follower's own clock. The holder counts LEASE_S from before it wrote the
 entry, and so stops before anyone can take over: two gateways never send at one time, whatever their
 clocks show. Tests: tests/integration/test_notify_lease.py.

@@ -186,11 +186,20 @@ class Notifier:
                 self._by_kind.clear()
 
     def _ended(self, key: str, task: asyncio.Task[None]) -> None:
-        """Begin a delivery anew whose position another gateway has written. Raises other errors."""
+        """Begin a delivery anew at its stored position.
+
+        It has ended because another gateway wrote its position, or by a fault of ours, which must
+        not end this gateway.
+        """
         error = None if task.cancelled() else task.exception()
-        if error is not None and not isinstance(error, Fenced):
-            raise error
-        logger.warning("the delivery of %s begins again: %s", key, error or "it was cancelled")
+        faulty = error is not None and not isinstance(error, Fenced)
+        logger.log(
+            logging.ERROR if faulty else logging.WARNING,
+            "the delivery of %s begins again: %r",
+            key,
+            error or "it was cancelled",
+            exc_info=error if faulty else None,
+        )
         delivery = self.deliveries[key] = Delivery(self, self.deliveries[key].destination)
         self._tasks[key] = asyncio.create_task(delivery.run(), name=f"notify-{key}")
         self._by_kind.clear()

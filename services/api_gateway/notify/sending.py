@@ -183,7 +183,7 @@ async def _posted(
             status = answer.status
     except aiohttp.ClientSSLError:
         raise Unavailable("TLS failed: check the certificate of the destination") from None
-    except (aiohttp.ClientError, OSError) as error:
+    except (aiohttp.ClientError, OSError, ValueError) as error:  # ValueError: a host's name
         raise Unavailable(f"no connection ({type(error).__name__})") from None
     if status not in ACCEPTED:
         hint = ": redirects are not followed" if status in range(300, 400) else ""

@@ -32,6 +32,7 @@ KINDS: Final = ("model.used", "usage.charged")
 LINES_MAX: Final = 2_000
 # How a period is written.
 WRITTEN: Final = {"hour": "%Y-%m-%dT%H:00Z", "day": "%Y-%m-%d", "month": "%Y-%m"}
+DAY_LETTERS, MONTH_LETTERS = len("2026-11-27"), len("2026-11")
 
 
 class Bill:
@@ -119,6 +120,9 @@ class Bill:
         for blanks in (("job",), ("job", "key"), ("job", "key", "user")):
             if len(lines) > LINES_MAX:
                 lines = merged(lines, partial(_without, blanks))
+        for letters in (DAY_LETTERS, MONTH_LETTERS):
+            if len(lines) > LINES_MAX:
+                lines = merged(lines, partial(_within, letters))
         return UsageAnswer(sorted(lines, key=name_of), self.charged, seq, self.costs)
 
 
@@ -127,6 +131,12 @@ def period_of(period: str, at_ns: int) -> str:
     if not period:
         return ""
     return datetime.fromtimestamp(at_ns // 1_000_000_000, UTC).strftime(WRITTEN[period])
+
+
+def _within(letters: int, line: UsageLine) -> Name:
+    """Return the name of the line for the longer period that begins its period's text."""
+    name = _without(("job", "key", "user"), line)
+    return name._replace(period=name.period[:letters])
 
 
 def _without(gone: Sequence[str], line: UsageLine) -> Name:

@@ -12,7 +12,7 @@ from libs.common import reasons
 from libs.common.facts import AnyFact, JobIdleWarned
 from libs.common.life import job_life
 from libs.common.state.cluster import Job, Tenant
-from libs.common.state.job import idle_since_ns
+from libs.common.state.job import IdleWarning, idle_since_ns
 from libs.common.state.ordering import SECOND_NS
 from services.scheduler.decide.stops import stop_order
 from services.scheduler.state.state import State
@@ -24,7 +24,7 @@ OFF: Final = "off"
 SIGTERM: Final = 15
 # A job that is released has this time between TERM and KILL.
 RELEASE_GRACE_S: Final = 10
-# Idle jobs are looked at once in this time, because a decision is made for every fact.
+# The scheduler checks idle jobs once in this time, because a decision is made for every fact.
 LOOK_EVERY_NS: Final = SECOND_NS
 
 
@@ -47,7 +47,7 @@ def _due(job: Job, tenant: Tenant, wall_ns: int) -> AnyFact | None:
     if not since_ns or job.state != job_life.RUNNING or job.stop_reason or job.spec.serve:
         return None
     warning = job.idle
-    if warning is None or warning.action != tenant.idle_action:
+    if warning is None or not _counts(warning, tenant):
         if wall_ns < since_ns + tenant.idle_s * SECOND_NS:
             return None
         ends = tenant.idle_action in (CHECKPOINT, RELEASE)
@@ -66,3 +66,9 @@ def _due(job: Job, tenant: Tenant, wall_ns: int) -> AnyFact | None:
     spec, saves = job.spec, job.spec.checkpoint_grace_s > 0
     signal = spec.checkpoint_signal if saves else SIGTERM
     return stop_order(job, reasons.IDLE_GPUS, signal, spec.checkpoint_grace_s + spec.grace_s)
+
+
+def _counts(warning: IdleWarning, tenant: Tenant) -> bool:
+    """Return whether the warning was given under the tenant's present policy."""
+    warned_ns = warning.since_ns + warning.idle_s * SECOND_NS
+    return warning.action == tenant.idle_action and tenant.idle_set_ns <= warned_ns
