@@ -4,7 +4,7 @@ from libs.common import facts as f
 from libs.common.folds.notification_fold import DESTINATIONS_MAX, OF_TENANT_MAX
 from libs.common.model import JobId, JobSpec, NodeId, TenantId
 from libs.common.state.notifications import Destination
-from services.api_gateway.notify.rules import About, about, choosable, wants
+from services.api_gateway.notify.rules import About, about, choosable, shown_to, wants
 from tests.history import History
 
 RED, BLUE = TenantId("red"), TenantId("blue")
@@ -51,6 +51,23 @@ def test_an_operators_destination_gets_facts_of_the_tenants_that_it_names() -> N
     assert not wants(destination(tenants=("blue",)), CLOSED, ADAS)
     assert wants(destination(tenants=("*",)), CLOSED, ADAS)
     assert wants(destination(tenants=("*",)), LOST, About(nodes=("n1",)))
+
+
+def test_a_destination_reads_no_names_of_other_tenants_jobs() -> None:
+    history = History()
+    spec = JobSpec(command=("true",))
+    for job, tenant in (("j1", RED), ("j2", RED), ("secret", BLUE)):
+        history.say(f.JobSubmitted(job_id=JobId(job), spec=spec, tenant=tenant, user="ada"))
+
+    def read(by: str, **changed: object) -> str:
+        fact = f.JobPreempted(job_id=JobId("j1"), attempt=1, by=JobId(by))
+        seen = shown_to(destination(**changed), history.cluster, fact)
+        assert isinstance(seen, f.JobPreempted)
+        return seen.by
+
+    assert read("secret") == read("forgotten") == "a job of another tenant"
+    assert read("j2") == "j2"
+    assert read("secret", tenants=("red", "blue")) == "secret"
 
 
 def test_facts_about_machines_go_to_everyone_who_asks_for_them() -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from libs.common import reading
 from libs.common.errors import Fenced, Unavailable
-from libs.common.facts import AnyFact, Unknown, kind_of
+from libs.common.facts import Commit, kind_of
 from libs.common.process.cancellation import end_all
 from libs.common.process.serving_tasks import serve_together
 from libs.common.state.notifications import Destination
@@ -89,26 +89,27 @@ class Notifier:
             if kind_of(fact).startswith(destination.kinds):
                 subject = rules.about(self.gateway.cluster, fact)
                 if rules.wants(destination, fact, subject):
-                    found.append(self._waiting(entry, commit.at_ns, position, fact, subject))
+                    found.append(self._waiting(destination, entry.seq, commit, position, subject))
         return found
 
     def _waiting(
         self,
-        entry: Entry,
-        at_ns: int,
+        destination: Destination,
+        seq: int,
+        commit: Commit,
         position: int,
-        fact: AnyFact | Unknown,
         subject: rules.About,
     ) -> Waiting:
+        fact = rules.shown_to(destination, self.gateway.cluster, commit.facts[position])
         notice = notice_of(
             fact,
             subject,
-            id=f"{entry.seq}-{position}",
-            time=rfc3339(at_ns) or "",
+            id=f"{seq}-{position}",
+            time=rfc3339(commit.at_ns) or "",
             cluster=self.gateway.settings.cluster_id,
             summary=summary(fact),
         )
-        return Waiting(entry.seq, position, at_ns, notice)
+        return Waiting(seq, position, commit.at_ns, notice)
 
     async def _send_for_ever(self) -> None:
         while True:
@@ -156,8 +157,9 @@ class Notifier:
                 continue
             subject = rules.about(self.gateway.cluster, fact)
             for delivery in wanting:
-                if rules.wants(delivery.destination, fact, subject):
-                    delivery.offer(self._waiting(entry, commit.at_ns, position, fact, subject))
+                destination = delivery.destination
+                if rules.wants(destination, fact, subject):
+                    delivery.offer(self._waiting(destination, entry.seq, commit, position, subject))
         self.head = entry.seq
 
     def _of_kind(self, kind: str) -> list[Delivery]:

@@ -13,7 +13,10 @@ from libs.common.facts import KINDS, AnyFact, Unknown
 from libs.common.model import JobId
 from libs.common.state.cluster import Cluster, Job
 from libs.common.state.notifications import Destination
+from services.api_gateway.access import roles
+from services.api_gateway.access.roles import Principal
 from services.api_gateway.views.fact_stream import OF_ALL
+from services.api_gateway.views.others import seen_by
 
 # Kinds that no notification may choose: they are about keys, or about requests to the gateway.
 NEVER: Final = ("access.", "key.", "secret.", "notification.", "state.")
@@ -73,6 +76,18 @@ def wants(destination: Destination, fact: AnyFact | Unknown, subject: About) -> 
         return False
     ended_well = isinstance(fact, f.JobClosed) and fact.outcome == COMPLETED
     return not (destination.failures and ended_well)
+
+
+def shown_to(
+    destination: Destination, cluster: Cluster, fact: AnyFact | Unknown
+) -> AnyFact | Unknown:
+    """Return the fact as the destination may read it: as `/v1/events` shows it to its owner.
+
+    Only operators set `tenants`, so a destination that has them reads as an operator does.
+    """
+    role = roles.OPERATOR if destination.tenants else roles.MEMBER
+    owner = Principal(key_id="", tenant=destination.tenant, user=destination.user, role=role)
+    return seen_by(owner, cluster, fact)
 
 
 def _may_read(destination: Destination, fact: AnyFact | Unknown, subject: About) -> bool:
