@@ -6,7 +6,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from libs.common.facts import size_of
+import msgspec
+import pytest
+
+from libs.common.facts import AnyFact, size_of
+from services.api_gateway.http import notifications
+from services.api_gateway.notify.body import Sealed, vault_name
+from services.api_gateway.problems import Problem
 from tests.integration.gateway_world import World
 from tests.integration.notify_world import (
     add,
@@ -141,3 +147,31 @@ async def test_an_unknown_destination_is_not_found(tmp_path: Path) -> None:
         path = "None"
         await world.ask("DELETE", f"/v1/notifications/{path}", 404)
         await world.ask("POST", TEST.format(path), 404, json={})
+
+
+async def test_an_address_counts_only_with_its_own_fact(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notifications, "TEST_EVERY_S", 0)
+
+    async def full(*facts: AnyFact) -> int:
+        raise Problem(429, "no room")
+
+    async with receiver() as first, receiver() as second, notify_world(tmp_path) as world:
+        await add(world, "hook", webhook=first.url)
+        with monkeypatch.context() as patched:
+            patched.setattr(world.gateway, "record", full)
+            await add(world, "hook", 429, webhook=second.url)
+        assert (await result_of(world, "hook"))["accepted"]
+        assert (first.tries, second.tries) == (1, 0)
+        # Another request stores its values, and its fact comes before the last one.
+        vault, name = world.gateway.vault, vault_name("hook")
+        theirs = msgspec.json.encode(Sealed(second.url, id="theirs")).decode()
+        await vault.put("default", name, theirs)
+        assert "is not the one that was set last" in (await result_of(world, "hook"))["detail"]
+        assert second.tries == 0
+        await world.ask("DELETE", "/v1/notifications/hook", 204)
+        assert await vault.get("default", name) == theirs
+        await add(world, "hook", webhook=first.url)
+        await world.ask("DELETE", "/v1/notifications/hook", 204)
+        assert await vault.get("default", name) is None

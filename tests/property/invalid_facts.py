@@ -116,6 +116,7 @@ def wild(chance: Random) -> AnyFact:
             shown=word,
             kinds=(word,),
             version=number,
+            address_id=word,
         ),
         f.NotificationRemoved(tenant=chance.choice(TENANTS), name=word),
         f.ModelDeployed(

@@ -95,6 +95,7 @@ LEFT_AT_DEFAULT = (
     "usage.charged.hour",
     *("gpu.faulted.verdict", "gpu.faulted.source", "gpu.faulted.alone", "gpu.recovered.checks"),
     "job.placed.expires_ns",
+    "notification.set.address_id",
     *("node.lost.reason", "node.lost.lost_ns"),
     *("job.started.isolation", "job.started.image", "job.started.image_in_registry"),
     "job.finished.exit_code",

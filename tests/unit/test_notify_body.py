@@ -11,7 +11,7 @@ from libs.common.model import TenantId
 from libs.common.state.cluster import Cluster
 from services.api_gateway.access.roles import MEMBER, OPERATOR, Principal
 from services.api_gateway.notify import body
-from services.api_gateway.notify.body import Sealed, setting
+from services.api_gateway.notify.body import Fresh, Sealed, agreed, setting
 from services.api_gateway.notify.messages import KEY_PREFIX
 from services.api_gateway.problems import Denied, Problem
 from tests.unit.test_notify_rules import destination
@@ -20,6 +20,7 @@ ADA = Principal("k1", "red", "ada", MEMBER)
 BOB = Principal("k2", "red", "bob", MEMBER)
 ROOT = Principal("k3", "red", "root", OPERATOR)
 URL = "https://hooks.example/T1/SECRETPATH"
+ID = "a2"
 FRESH = KEY_PREFIX + base64.b64encode(b"f" * 32).decode()
 
 
@@ -27,22 +28,36 @@ def cluster(**changed: object) -> Cluster:
     return Cluster(notifications={"red.d": destination(**changed)})
 
 
-def wish(given: object, state: Cluster | None = None, by: Principal = ADA) -> body.Wish:
-    return setting(given, state or Cluster(), by, "d", FRESH)
+def wish(
+    given: object,
+    state: Cluster | None = None,
+    by: Principal = ADA,
+    stored: Sealed | None = None,
+    name: str = "d",
+) -> body.Wish:
+    return setting(
+        body=given,
+        cluster=state or Cluster(),
+        principal=by,
+        name=name,
+        fresh=Fresh(FRESH, ID),
+        stored=stored,
+    )
 
 
 def test_a_new_webhook_gets_a_key_and_the_fact_holds_no_secret() -> None:
     made = wish({"webhook": URL, "kinds": ["job.*", "job.closed"], "own": True})
-    assert made.sealed == Sealed(URL, FRESH)
+    assert made.sealed == Sealed(URL, FRESH, ID)
+    assert made.fact.address_id == ID
     assert made.fact.kinds == ("job.", "job.closed") and made.fact.own
     assert "SECRETPATH" not in str(made.fact) and FRESH not in str(made.fact)
     assert (made.fact.shown, made.fact.version) == ("https://hooks.example", 1)
 
 
 def test_slack_and_mail_have_no_key() -> None:
-    assert wish({"slack": URL}).sealed == Sealed(URL)
+    assert wish({"slack": URL}).sealed == Sealed(URL, id=ID)
     mail = wish({"mail": "ann@example.org"})
-    assert mail.sealed == Sealed("ann@example.org")
+    assert mail.sealed == Sealed("ann@example.org", id=ID)
     assert mail.fact.kinds == ("job.closed",)
 
 
@@ -54,6 +69,26 @@ def test_a_change_without_an_address_keeps_it() -> None:
         "https://h.example",
         True,
     )
+
+
+def test_a_new_address_keeps_the_key_and_the_values_of_before_until_its_fact_is_there() -> None:
+    older = Sealed("https://older.example", "whsec_old", "a0")
+    old = Sealed("https://old.example", "whsec_old", "a1", older)
+    made = wish({"webhook": URL}, cluster(address_id="a1"), stored=old)
+    assert made.sealed == Sealed(
+        URL, "whsec_old", ID, Sealed("https://old.example", "whsec_old", "a1")
+    )
+    assert agreed(made.sealed, ID) is made.sealed
+    assert agreed(made.sealed, "a1") == Sealed("https://old.example", "whsec_old", "a1")
+    assert wish({"own": True}, cluster(address_id="a1"), stored=old).fact.address_id == "a1"
+
+
+def test_values_of_another_request_are_not_used() -> None:
+    theirs = Sealed("https://theirs.example", "whsec_theirs", "b1")
+    assert agreed(theirs, "a1") is None and agreed(theirs, "") is None
+    made = wish({"webhook": URL}, cluster(address_id="a1"), stored=theirs)
+    assert made.sealed == Sealed(URL, FRESH, ID)
+    assert agreed(Sealed(URL), "") == Sealed(URL)
 
 
 def test_an_own_key_is_kept_in_one_form() -> None:
@@ -117,7 +152,7 @@ def test_an_operators_change_keeps_what_the_owner_may_read() -> None:
 def test_names_and_numbers_are_bounded() -> None:
     for name in ("", "A", "a.b", "x" * 64):
         with pytest.raises(Refused):
-            setting({"webhook": URL}, Cluster(), ADA, name, FRESH)
+            wish({"webhook": URL}, name=name)
     full = {f"red.n{slot}": destination(slot=slot) for slot in range(OF_TENANT_MAX)}
     with pytest.raises(Problem, match="remove one first"):
         wish({"webhook": URL}, Cluster(notifications=full))

@@ -15,6 +15,8 @@ class NotificationSet(Fact, frozen=True, tag="notification.set"):
     one are sent only if `tenants` names them (`*`: all, and facts without a tenant); operators
     alone may set it. Empty filters choose everything. `own`: the user's own jobs only. `failures`:
     of the ends of jobs only those that were not completed. `version` counts the changes.
+    `address_id` names the vault's value that belongs to this fact; empty in facts that are older
+    than the field.
     """
 
     tenant: TenantId
@@ -29,6 +31,7 @@ class NotificationSet(Fact, frozen=True, tag="notification.set"):
     nodes: tuple[str, ...] = ()
     tenants: tuple[str, ...] = ()
     version: int = 1
+    address_id: str = ""
 
 
 class NotificationRemoved(Fact, frozen=True, tag="notification.removed"):

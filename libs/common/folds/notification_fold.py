@@ -43,6 +43,7 @@ def was_set(cluster: Cluster, fact: f.NotificationSet, stamp: Stamp) -> Change:
         slot=slot,
         created_seq=known.created_seq if known is not None else stamp.seq,
         set_ns=stamp.at_ns,
+        address_id=fact.address_id,
     )
     return Change()
 

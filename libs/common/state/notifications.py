@@ -9,7 +9,8 @@ class Destination(msgspec.Struct):
     """One destination, as its last NotificationSet describes it.
 
     `created_seq` is the commit that created it: facts after that commit are sent. `slot` numbers
-    the destinations of a tenant; a slot is used again after a removal.
+    the destinations of a tenant; a slot is used again after a removal. `address_id` names the
+    vault's value that belongs to the destination.
     """
 
     tenant: TenantId
@@ -27,6 +28,7 @@ class Destination(msgspec.Struct):
     slot: int
     created_seq: int
     set_ns: int
+    address_id: str = ""
 
 
 Destinations = dict[str, Destination]

@@ -28,7 +28,7 @@ from services.api_gateway.http.queries import (
     settled,
 )
 from services.api_gateway.notify import body as intents
-from services.api_gateway.notify.delivery import sealed_of
+from services.api_gateway.notify.delivery import stored_of
 from services.api_gateway.notify.messages import KEY_PREFIX, TEST_KIND, Notice
 from services.api_gateway.notify.positions import Place, Progress, progress_in
 from services.api_gateway.problems import Problem
@@ -42,6 +42,7 @@ from services.api_gateway.views.notifications import (
 router = APIRouter(tags=["notifications"])
 
 KEY_BYTES: Final = 32
+ID_BYTES: Final = 8
 # Pause between two tests of one destination.
 TEST_EVERY_S: Final = 5
 TESTS_KEPT: Final = 1_000
@@ -76,20 +77,26 @@ async def list_notifications(request: Request) -> Response:
 async def set_notification(request: Request, name: str) -> Response:
     """Set a destination of notifications, or change it. Facts from now on are sent to it."""
     gateway, principal = gateway_without_query(request), principal_of(request)
-    fresh = KEY_PREFIX + base64.b64encode(os.urandom(KEY_BYTES)).decode()
-    before = await _key_before(gateway, principal.tenant, name)
+    body, stored = await body_of(request), None
+    if destination_key(principal.tenant, name) in gateway.cluster.notifications:
+        stored = await _stored(gateway, principal.tenant, name)
     wish = intents.setting(
-        body=await body_of(request),
+        body=body,
         cluster=gateway.cluster,
         principal=principal,
         name=name,
-        fresh_key=before or fresh,
+        fresh=intents.Fresh(
+            key=KEY_PREFIX + base64.b64encode(os.urandom(KEY_BYTES)).decode(),
+            id=os.urandom(ID_BYTES).hex(),
+        ),
+        stored=stored,
     )
     # Checked before the values are stored, so that there are no values without their fact.
     gateway.check_room("a notification", room.CHANGES)
     key = ""
     if wish.sealed is not None:
-        key = wish.sealed.key if wish.sealed.key != before else ""
+        before = wish.sealed.before
+        key = wish.sealed.key if before is None or wish.sealed.key != before.key else ""
         value = msgspec.json.encode(wish.sealed).decode()
         await gateway.vault.put(principal.tenant, intents.vault_name(name), value)
     status = 201 if wish.fact.version == 1 else 200
@@ -107,8 +114,13 @@ async def remove_notification(request: Request, name: str) -> Response:
     gateway, query = await settled(request, NotificationQuery)
     principal = principal_of(request)
     tenant = _tenant(request, query.tenant)
+    known = intents.found(gateway.cluster, tenant, name)
     await on_record(request, intents.removal(gateway.cluster, principal, tenant, name), 204)
-    await gateway.vault.remove(tenant, intents.vault_name(name))
+    stored = await _stored(gateway, tenant, name)
+    # Another request may have set the name again meanwhile: its values stay.
+    again = gateway.cluster.notifications.get(destination_key(tenant, name))
+    if stored is not None and stored.id == known.address_id and again is None:
+        await gateway.vault.remove(tenant, intents.vault_name(name))
     return Response(status_code=204)
 
 
@@ -162,10 +174,9 @@ def _check_pace(gateway: Gateway, key: str, now_ns: int) -> None:
         del tests[next(iter(tests))]
 
 
-async def _key_before(gateway: Gateway, tenant: str, name: str) -> str:
-    """Return the signing key of a destination that exists; else an empty text."""
-    known = gateway.cluster.notifications.get(destination_key(tenant, name))
-    if known is None:
-        return ""
-    value = await gateway.vault.get(tenant, intents.vault_name(name))
-    return sealed_of(value, name).key if value else ""
+async def _stored(gateway: Gateway, tenant: str, name: str) -> intents.Sealed | None:
+    """Return the vault's values for a name; None if there are none, or none that can be read."""
+    try:
+        return await stored_of(gateway.vault, tenant, name)
+    except Corrupt:
+        return None

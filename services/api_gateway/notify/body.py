@@ -6,7 +6,7 @@ Pure. No text here quotes a URL's path or a key. Tests: tests/unit/test_notify_b
 import base64
 import binascii
 import re
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -60,10 +60,24 @@ class NotificationBody(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sealed(msgspec.Struct, frozen=True):
-    """The values of a destination that the vault keeps: its full address and its signing key."""
+    """The values of a destination that the vault keeps: its full address and its signing key.
+
+    They are stored before their fact is recorded. `id` is the fact's `address_id`. `before` are the
+    values of the destination until then: they count until the fact is there, and for ever if it
+    could not be recorded.
+    """
 
     address: str
     key: str = ""
+    id: str = ""
+    before: "Sealed | None" = None
+
+
+class Fresh(NamedTuple):
+    """Random values for a request: a signing key, and the id of values in the vault."""
+
+    key: str
+    id: str
 
 
 class Wish(msgspec.Struct, frozen=True):
@@ -73,17 +87,33 @@ class Wish(msgspec.Struct, frozen=True):
     sealed: Sealed | None
 
 
+def agreed(stored: Sealed | None, address_id: str) -> Sealed | None:
+    """Return the values that belong to a destination's fact; None if the vault has others.
+
+    Two requests may set one name at once: the values of one then never meet the fact of the other.
+    """
+    found = stored
+    while found is not None and found.id != address_id:
+        found = found.before
+    return found
+
+
 def vault_name(name: str) -> str:
     """Return the name of a destination in the vault. No secret of a user begins so."""
     return f"=notify.{name}"
 
 
 def setting(
-    body: object, cluster: Cluster, principal: Principal, name: str, fresh_key: str
+    body: object,
+    cluster: Cluster,
+    principal: Principal,
+    name: str,
+    fresh: Fresh,
+    stored: Sealed | None,
 ) -> Wish:
     """Return what `PUT /v1/notifications/{name}` records and keeps.
 
-    `fresh_key` is a new signing key. Raises Refused, Problem, and Denied.
+    `stored` are the vault's values. Raises Refused, Problem, and Denied.
     """
     if not NAME.fullmatch(name):
         raise Refused(f"name: {name[:64]!r} is not valid: use a-z, 0-9 and - (at most 63)")
@@ -105,7 +135,8 @@ def setting(
     if wish.tenants and known is not None and known.user != principal.user:
         text = f"tenants: notification {name} belongs to {known.user}: add one of your own"
         raise Denied(403, text)
-    form, sealed, shown = _address(wish, known, fresh_key)
+    before = agreed(stored, known.address_id) if known is not None else None
+    form, sealed, shown = _address(wish, known, fresh, before)
     return Wish(
         NotificationSet(
             tenant=TenantId(principal.tenant),
@@ -120,13 +151,14 @@ def setting(
             nodes=_names("nodes", wish.nodes),
             tenants=_names("tenants", wish.tenants),
             version=known.version + 1 if known is not None else 1,
+            address_id=sealed.id if sealed is not None else known.address_id if known else "",
         ),
         sealed,
     )
 
 
 def _address(
-    wish: NotificationBody, known: Destination | None, fresh_key: str
+    wish: NotificationBody, known: Destination | None, fresh: Fresh, before: Sealed | None
 ) -> tuple[str, Sealed | None, str]:
     """Return form, values for the vault, and the part that may be shown."""
     given = {WEBHOOK: wish.webhook, SLACK: wish.slack, MAIL: wish.mail}
@@ -138,12 +170,14 @@ def _address(
     (form,) = forms
     if wish.key and form != WEBHOOK:
         raise Refused(f"key: {form} has no signature: leave key out")
+    last = msgspec.structs.replace(before, before=None) if before is not None else None
     if form == MAIL:
         address = addresses.mail_address(wish.mail)
-        return form, Sealed(address), address
-    url = given[form]
-    key = _key(wish.key or fresh_key) if form == WEBHOOK else ""
-    return form, Sealed(url, key), addresses.shown(url)
+        return form, Sealed(address, id=fresh.id, before=last), address
+    url, key = given[form], ""
+    if form == WEBHOOK:
+        key = _key(wish.key or (last.key if last is not None else "") or fresh.key)
+    return form, Sealed(url, key, fresh.id, last), addresses.shown(url)
 
 
 def _key(text: str) -> str:

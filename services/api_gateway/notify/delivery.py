@@ -18,10 +18,11 @@ import msgspec
 
 from libs.common.errors import Corrupt, Refused, Unavailable
 from libs.common.state.notifications import Destination
-from services.api_gateway.notify.body import Sealed
+from services.api_gateway.notify.body import Sealed, agreed, vault_name
 from services.api_gateway.notify.messages import Notice
 from services.api_gateway.notify.positions import WHOLE, Place, Progress
 from services.api_gateway.notify.sending import SEND_S
+from services.api_gateway.secrets.vault import Vault
 
 if TYPE_CHECKING:
     from services.api_gateway.notify.notifier import Notifier
@@ -185,8 +186,19 @@ def backoff_s(failures: int) -> float:
     return whole * (0.5 + random.random() / 2)  # nosec B311
 
 
-def sealed_of(value: str | None, name: str) -> Sealed:
-    """Return the vault's value of a destination. Raises Refused."""
-    if value is None:
-        raise Refused(f"the address of {name} is missing: set it again with `muster notify add`")
-    return msgspec.json.decode(value, type=Sealed)
+async def stored_of(vault: Vault, tenant: str, name: str) -> Sealed | None:
+    """Return the vault's values for this name. Raises Unavailable, Refused, Corrupt."""
+    value = await vault.get(tenant, vault_name(name))
+    return msgspec.json.decode(value, type=Sealed) if value else None
+
+
+async def sealed_of(vault: Vault, destination: Destination) -> Sealed:
+    """Return the values that belong to a destination. Raises Unavailable, Refused, Corrupt."""
+    stored = await stored_of(vault, destination.tenant, destination.name)
+    found = agreed(stored, destination.address_id)
+    if found is None:
+        problem = "is missing" if stored is None else "is not the one that was set last"
+        raise Refused(
+            f"the address of {destination.name} {problem}: set it again with `muster notify add`"
+        )
+    return found

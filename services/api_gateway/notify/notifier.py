@@ -19,7 +19,6 @@ from libs.common.state.notifications import Destination
 from libs.common.transport.log import Entry
 from libs.common.transport.revisions import MemoryRevisions, Revisions
 from services.api_gateway.notify import rules
-from services.api_gateway.notify.body import vault_name
 from services.api_gateway.notify.delivery import Delivery, Waiting, sealed_of
 from services.api_gateway.notify.lease import SendingLease
 from services.api_gateway.notify.messages import Notice, notice_of
@@ -70,12 +69,10 @@ class Notifier:
 
     async def send(self, destination: Destination, notice: Notice) -> None:
         """Send one notice once. Raises Refused, Unavailable, Corrupt."""
-        name = destination.name
-        value = await self.gateway.vault.get(destination.tenant, vault_name(name))
         await self.sender.send(
             tenant=destination.tenant,
             form=destination.form,
-            sealed=sealed_of(value, name),
+            sealed=await sealed_of(self.gateway.vault, destination),
             notice=notice,
             at_s=self.gateway.clock.wall_ns() // 1_000_000_000,
             all_mail=bool(destination.tenants),
