@@ -27,6 +27,7 @@ NONE = networks("")
         "fe80::1",
         "fe80::1%eth0",
         "fd00::1",
+        "fec0::1",
         "ff02::1",
         "::ffff:127.0.0.1",
         "::ffff:10.0.0.1",
@@ -59,6 +60,9 @@ def test_a_url_says_where_it_goes() -> None:
     assert addresses.target_of("https://h.example/a?k=1") == Target("https", "h.example", 443)
     assert addresses.target_of("http://h.example:8080/") == Target("http", "h.example", 8080)
     assert addresses.target_of("http://h.example/").port == 80
+    assert addresses.target_of("https://a_b-1.2x.example./").host == "a_b-1.2x.example."
+    assert addresses.target_of("https://192.0.2.1/").host == "192.0.2.1"
+    assert addresses.target_of("https://[2001:DB8::1]/").host == "2001:db8::1"
 
 
 @pytest.mark.parametrize(
@@ -72,6 +76,15 @@ def test_a_url_says_where_it_goes() -> None:
         "https://user:hunter2@h.example/",
         "https://hunter2..example/",
         "https://" + "hunter2" * 10 + ".example/",
+        "https://127.1/hunter2",
+        "https://2130706433/hunter2",
+        "https://0x7f000001/hunter2",
+        "https://0X7F.1/hunter2",
+        "https://127.0.0.0x1/hunter2",
+        "https://127.0.0.1./hunter2",
+        "https://127.0.0.01/hunter2",
+        "https://127.0.0.%31/hunter2",
+        "https://127.0.0.1\\.h.example/hunter2",
         "https://h.example/#hunter2",
         "https://h.example/ hunter2",
         "https://h.example/\nhunter2",

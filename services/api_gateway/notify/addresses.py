@@ -20,6 +20,9 @@ URL_CHARS_MAX: Final = 2_048
 PORT_MAX: Final = 65_535
 # Characters between two dots of a host's name.
 LABEL_MAX: Final = 63
+NAME: Final = re.compile(r"[a-z0-9._-]+")
+# The last part of a host that is a number makes the whole host an IPv4 address.
+NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*")
 MAIL: Final = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_{|}~-]{1,64}@[A-Za-z0-9.-]{1,253}")
 # Ranges of IPv6 that carry an IPv4 address behind which a translator may reach any network.
 TRANSLATED: Final = tuple(
@@ -74,8 +77,13 @@ def _is_public(address: Address) -> bool:
     translated = isinstance(address, ipaddress.IPv6Address) and any(
         address in network for network in TRANSLATED
     )
+    site_local = isinstance(address, ipaddress.IPv6Address) and address.is_site_local
     return address.is_global and not (
-        address.is_multicast or address.is_reserved or address.is_private or translated
+        address.is_multicast
+        or address.is_reserved
+        or address.is_private
+        or translated
+        or site_local
     )
 
 
@@ -90,14 +98,37 @@ def target_of(url: str) -> Target:
         raise Refused("url: it is not valid: use https://HOST/PATH") from None
     if parts.scheme not in ("https", "http") or not parts.hostname:
         raise Refused("url: it is not valid: use https://HOST/PATH")
-    labels = parts.hostname.removesuffix(".").split(".")
-    if ":" not in parts.hostname and not all(0 < len(label) <= LABEL_MAX for label in labels):
-        raise Refused("url: its host is no valid name: use https://HOST/PATH")
+    _check_host(parts.hostname)
     if parts.username is not None or parts.password is not None:
         raise Refused("url: it holds a user or a password: webhooks are signed instead")
     if parts.fragment:
         raise Refused("url: it holds a fragment (#), which no server receives: leave it out")
     return Target(parts.scheme, parts.hostname, port or (443 if parts.scheme == "https" else 80))
+
+
+def _check_host(host: str) -> None:
+    """Raise Refused for a host that is neither a name nor an address in its usual form.
+
+    Libraries of the system take other forms, such as 127.1 and 0x7f000001, for addresses, and those
+    would be resolved where no check is.
+    """
+    labels = host.removesuffix(".").split(".")
+    if ":" in host or NUMBER.fullmatch(labels[-1]):
+        if not is_literal(host):
+            raise Refused(
+                "url: its host is no valid address: use the form 192.0.2.1 or [2001:db8::1]"
+            )
+    elif not NAME.fullmatch(host) or not all(0 < len(label) <= LABEL_MAX for label in labels):
+        raise Refused("url: its host is no valid name: use https://HOST/PATH")
+
+
+def is_literal(host: str) -> bool:
+    """Return whether the host is an address, which no resolver is asked for."""
+    try:
+        ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    return True
 
 
 def shown(url: str) -> str:

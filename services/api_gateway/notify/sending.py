@@ -6,7 +6,6 @@ tests/integration/test_notify_sending.py.
 """
 
 import asyncio
-import ipaddress
 import socket
 import ssl
 from collections import defaultdict
@@ -130,7 +129,7 @@ class Sender:
             turn=self._turns[tenant],
         )
         # aiohttp asks no resolver for a literal address.
-        if _is_literal(target.host):
+        if addresses.is_literal(target.host):
             resolver.check(target.host, target.host)
         if form == SLACK:
             body, headers = messages.slack_body(notice), {}
@@ -188,11 +187,3 @@ async def _posted(
     if status not in ACCEPTED:
         hint = ": redirects are not followed" if status in range(300, 400) else ""
         raise Unavailable(f"the destination answered {status}{hint}")
-
-
-def _is_literal(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return False
-    return True
