@@ -80,3 +80,31 @@ async def test_a_lost_answer_gives_no_time_and_the_holder_goes_on() -> None:
     store.is_broken = False
     await lease.look()
     assert lease.holds(29.9) and lease.taken == 1
+
+
+class Slow(MemoryRevisions):
+    """A store that takes its time to answer; meanwhile another gateway writes."""
+
+    def __init__(self, clock: Shifted) -> None:
+        super().__init__()
+        self.clock = clock
+        self.holder: SendingLease | None = None
+
+    async def get(self, key: str) -> Kept:
+        if self.holder is not None:
+            self.clock.now_ns += 10 * S
+            await self.holder.look()
+        return await super().get(key)
+
+
+async def test_a_lease_that_was_renewed_during_a_slow_look_is_waited_for_from_the_answer() -> None:
+    clock = Shifted()
+    store = Slow(clock)
+    first, second = SendingLease(store, clock, "a", 30), SendingLease(store, clock, "b", 30)
+    await first.look()
+    store.holder = first
+    await second.look()
+    store.holder = None
+    clock.now_ns += 25 * S
+    await second.look()
+    assert first.holds() and not second.holds()

@@ -81,8 +81,9 @@ class SendingLease:
                 return
 
     async def _follow(self) -> None:
-        now = self.clock.boot_ns()
         entry = await self.store.get(KEY)
+        # The entry may have been written while the store was asked: its time begins now.
+        now = self.clock.boot_ns()
         if entry.revision != self._seen.revision:
             self._seen, self._seen_ns = entry, now
         is_own = entry.data == self.own

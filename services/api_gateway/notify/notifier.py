@@ -71,6 +71,7 @@ class Notifier:
         """Send one notice once. Raises Refused, Unavailable, Corrupt."""
         await self.sender.send(
             tenant=destination.tenant,
+            name=destination.name,
             form=destination.form,
             sealed=await sealed_of(self.gateway.vault, destination),
             notice=notice,

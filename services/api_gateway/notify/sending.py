@@ -8,26 +8,29 @@ tests/integration/test_notify_sending.py.
 import asyncio
 import socket
 import ssl
+import time
 from collections import defaultdict
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from contextlib import suppress
 from typing import Final
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from libs.common.errors import Refused, Unavailable
+from libs.common.folds.notification_fold import destination_key
 from libs.common.settings.settings import Settings
 from services.api_gateway.notify import addresses, messages
 from services.api_gateway.notify.body import MAIL, SLACK, Sealed
-from services.api_gateway.notify.mailing import send_mail
+from services.api_gateway.notify.mailing import Mailer
 from services.api_gateway.notify.messages import Notice
+from services.api_gateway.notify.trust import tls_context
 
 # The whole time of one try, with the resolution of the name.
 SEND_S: Final = 10.0
 RESOLVERS: Final = 16
 RESOLVERS_OF_TENANT: Final = 2
-MAILERS: Final = 8
 ACCEPTED: Final = range(200, 300)
 JSON: Final = "application/json"
 
@@ -54,11 +57,15 @@ class CheckedResolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
-        """Return the checked addresses. Raises Refused, and OSError for an unknown name."""
-        async with self.turn:
-            found = await asyncio.get_running_loop().run_in_executor(
-                self.threads, _resolved, host, port
-            )
+        """Return the checked addresses. Raises Refused, and OSError for an unknown name.
+
+        A look-up goes on in its thread when the try's time is over, and keeps its turn until then.
+        """
+        await self.turn.acquire()
+        loop = asyncio.get_running_loop()
+        looking_up = self.threads.submit(_resolved, host, port)
+        looking_up.add_done_callback(lambda _: _soon(loop, self.turn.release))
+        found = await asyncio.wrap_future(looking_up)
         for _, address in found:
             self.check(address, host)
         return [
@@ -87,6 +94,12 @@ class CheckedResolver(AbstractResolver):
         """Do nothing: the threads are shared."""
 
 
+def _soon(loop: asyncio.AbstractEventLoop, act: Callable[[], None]) -> None:
+    """Call it in the loop, from any thread. A loop that has ended needs no call."""
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(act)
+
+
 def _resolved(host: str, port: int) -> list[tuple[socket.AddressFamily, str]]:
     rows = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return [(row[0], str(row[4][0])) for row in rows]
@@ -99,20 +112,32 @@ class Sender:
         self.settings = settings
         self.allowed = addresses.networks(settings.notify_networks)
         self._resolving = ThreadPoolExecutor(RESOLVERS, "notify-names")
-        self._mailing = ThreadPoolExecutor(MAILERS, "notify-mail")
+        self._mailer = Mailer(settings)
         self._turns: defaultdict[str, asyncio.Semaphore] = defaultdict(
             lambda: asyncio.Semaphore(RESOLVERS_OF_TENANT)
         )
         self._tls: ssl.SSLContext | None = None
 
     async def send(
-        self, tenant: str, form: str, sealed: Sealed, notice: Notice, at_s: int, all_mail: bool
+        self,
+        tenant: str,
+        name: str,
+        form: str,
+        sealed: Sealed,
+        notice: Notice,
+        at_s: int,
+        all_mail: bool,
     ) -> None:
-        """Send a notice once. Raises Refused or Unavailable with a text for the tenant."""
+        """Send a notice to a destination once.
+
+        Raises Refused or Unavailable with a text for the tenant.
+        """
         try:
             async with asyncio.timeout(SEND_S):
                 if form == MAIL:
-                    await self._mail(sealed.address, notice, all_mail)
+                    await self._mail(
+                        destination_key(tenant, name), sealed.address, notice, all_mail
+                    )
                 else:
                     await self._post(tenant, form, sealed, notice, at_s)
         except TimeoutError:
@@ -142,7 +167,7 @@ class Sender:
         async with aiohttp.ClientSession(connector=connector, trust_env=False) as session:
             await _posted(session, sealed.address, body, headers)
 
-    async def _mail(self, address: str, notice: Notice, all_mail: bool) -> None:
+    async def _mail(self, place: str, address: str, notice: Notice, all_mail: bool) -> None:
         settings = self.settings
         if not settings.smtp_host:
             raise Refused("this cluster sends no mail: an operator sets MUSTER_SMTP_HOST")
@@ -152,22 +177,18 @@ class Sender:
                 "MUSTER_NOTIFY_MAIL_DOMAINS"
             )
         message = messages.mail(notice, settings.smtp_from, address)
-        await asyncio.get_running_loop().run_in_executor(
-            self._mailing, send_mail, settings, message
-        )
+        await self._mailer.send(place, message, time.monotonic() + SEND_S)
 
     def _context(self) -> ssl.SSLContext:
+        """Return the context of webhooks. Raises Unavailable; then it is made at the next try."""
         if self._tls is None:
-            extra = self.settings.notify_ca_file
-            self._tls = ssl.create_default_context()
-            if extra:
-                self._tls.load_verify_locations(cadata=Path(extra).read_text())
+            self._tls = tls_context(self.settings)
         return self._tls
 
     def close(self) -> None:
         """Stop the threads."""
         self._resolving.shutdown(wait=False, cancel_futures=True)
-        self._mailing.shutdown(wait=False, cancel_futures=True)
+        self._mailer.close()
 
 
 async def _posted(
