@@ -21,6 +21,7 @@ BOB = Principal("k2", "red", "bob", MEMBER)
 ROOT = Principal("k3", "red", "root", OPERATOR)
 URL = "https://hooks.example/T1/SECRETPATH"
 ID = "a2"
+OLD = KEY_PREFIX + base64.b64encode(b"o" * 32).decode()
 FRESH = KEY_PREFIX + base64.b64encode(b"f" * 32).decode()
 
 
@@ -72,14 +73,12 @@ def test_a_change_without_an_address_keeps_it() -> None:
 
 
 def test_a_new_address_keeps_the_key_and_the_values_of_before_until_its_fact_is_there() -> None:
-    older = Sealed("https://older.example", "whsec_old", "a0")
-    old = Sealed("https://old.example", "whsec_old", "a1", older)
+    older = Sealed("https://older.example", OLD, "a0")
+    old = Sealed("https://old.example", OLD, "a1", older)
     made = wish({"webhook": URL}, cluster(address_id="a1"), stored=old)
-    assert made.sealed == Sealed(
-        URL, "whsec_old", ID, Sealed("https://old.example", "whsec_old", "a1")
-    )
+    assert made.sealed == Sealed(URL, OLD, ID, Sealed("https://old.example", OLD, "a1"))
     assert agreed(made.sealed, ID) is made.sealed
-    assert agreed(made.sealed, "a1") == Sealed("https://old.example", "whsec_old", "a1")
+    assert agreed(made.sealed, "a1") == Sealed("https://old.example", OLD, "a1")
     assert wish({"own": True}, cluster(address_id="a1"), stored=old).fact.address_id == "a1"
 
 
@@ -94,7 +93,7 @@ def test_values_of_another_request_are_not_used() -> None:
 def test_an_own_key_is_kept_in_one_form() -> None:
     plain = base64.b64encode(b"o" * 24).decode()
     made = wish({"webhook": URL, "key": plain})
-    assert made.sealed == Sealed(URL, KEY_PREFIX + plain)
+    assert made.sealed == Sealed(URL, KEY_PREFIX + plain, ID)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ def tls_context(settings: Settings) -> ssl.SSLContext:
     context = ssl.create_default_context()
     if settings.notify_ca_file:
         try:
-            context.load_verify_locations(cadata=Path(settings.notify_ca_file).read_text())
+            text = Path(settings.notify_ca_file).read_text(encoding="ascii")
+            context.load_verify_locations(cadata=text)
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
             raise Unavailable(
                 "the gateway cannot use the file of MUSTER_NOTIFY_CA_FILE "
