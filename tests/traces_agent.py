@@ -28,7 +28,7 @@ def start(env: dict[str, str]) -> None:
 async def main(node: str, rank: int, server: str, state: Path) -> None:
     """Serve until this process is killed."""
     tracing = Tracing(state, 1 << 24, 1 << 24)
-    tracing.adopt({})
+    await tracing.adopt({})
     client = await connect_as(Settings(nats=server), node)
     await tracing.listen(NatsBus(client), node)
     wish = start_order("j")

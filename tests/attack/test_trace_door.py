@@ -3,13 +3,15 @@
 import asyncio
 import os
 import socket
+import threading
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from services.node_agent.tracing import capture, datagrams
+from libs.common.safety.folder_walk import remove_tree
+from services.node_agent.tracing import capture, datagrams, removals
 from services.node_agent.tracing.doors import DATAGRAMS_MAX, Door, Folders
 
 
@@ -18,8 +20,8 @@ async def door(tmp_path: Path) -> AsyncIterator[Door]:
     found = Door(f"/tmp/muster-door-{os.getpid()}", "j.1", "red", 0, ())
     found.open()
     yield found
-    found.close(remove=True)
-    assert os.path.basename(found.folder) not in os.listdir("/tmp")
+    found.close()
+    assert remove_tree(found.folder)
 
 
 def client(door: Door, name: str = "dynoconfigclient1") -> socket.socket:
@@ -100,3 +102,32 @@ def test_a_note_that_leads_elsewhere_is_replaced(tmp_path: Path) -> None:
         assert again.of("j.1") == folders.of("j.1") != folders.of("j.2")
     finally:
         os.rmdir(folders.root)
+
+
+async def test_a_thread_removes_what_ended_jobs_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    removed = asyncio.Queue[bool]()
+    loop = asyncio.get_running_loop()
+
+    def seen(path: str) -> bool:
+        on_loop = threading.current_thread() is threading.main_thread()
+        done = remove_tree(path)
+        loop.call_soon_threadsafe(removed.put_nowait, done and not on_loop)
+        return done
+
+    monkeypatch.setattr(removals, "remove_tree", seen)
+    folders = Folders(tmp_path)
+    folders.open()
+    try:
+        for key in ("j.1", "j.2", "j.3"):
+            os.makedirs(f"{folders.of(key)}/sub")
+        folders.sweep(["j.1", "j.2"])
+        folders.removals.put(folders.of("j.2"))
+        os.mkdir(folders.of("j.2"))  # the name is free at once
+        async with asyncio.timeout(5):
+            assert await removed.get() and await removed.get()
+        names = {os.path.basename(folders.of(key)) for key in ("j.1", "j.2")}
+        assert set(os.listdir(folders.root)) == names
+    finally:
+        remove_tree(folders.root)

@@ -19,6 +19,7 @@ import msgspec
 import pytest
 
 from libs.common.messages import trace_messages as m
+from libs.common.safety.folder_walk import remove_tree
 from libs.common.traces.chrome_events import LEAD_IN_NS
 from libs.common.transport.bus_memory import MemoryBus
 from services.node_agent.tracing.cupti import building
@@ -54,7 +55,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         return str(building.built(tmp_path / "cupti", [str(HERE)]))
 
     tracing = Tracing(tmp_path, job_bytes=1 << 22, node_bytes=1 << 22, build=build)
-    tracing.adopt({})
+    await tracing.adopt({})
     found = World(tracing, MemoryBus())
     await tracing._build()
     await tracing.listen(found.bus, "n1")
@@ -65,7 +66,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     tracing.let_go(KEY)
     await tracing.close()
     if not tracing.folders.root.startswith(str(tmp_path)):
-        os.rmdir(tracing.folders.root)
+        remove_tree(tracing.folders.root)
 
 
 def started(env: dict[str, str]) -> subprocess.Popen[bytes]:

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from libs.common.messages import trace_messages as m
 from libs.common.model import JobSpec
+from libs.common.safety.folder_walk import remove_tree
 from libs.common.subjects import ask_node
 from libs.common.traces.chrome_events import LEAD_IN_NS
 from libs.common.traces.clock_offset import ClockPoint
@@ -66,7 +67,7 @@ class World:
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
     tracing = Tracing(tmp_path, job_bytes=1 << 20, node_bytes=1 << 20)
-    tracing.adopt({})
+    await tracing.adopt({})
     found = World(tracing, MemoryBus())
     await tracing.listen(found.bus, "n1")
     yield found
@@ -77,7 +78,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         tracing.let_go(key)
     await tracing.close()
     if not tracing.folders.root.startswith(str(tmp_path)):
-        os.rmdir(tracing.folders.root)
+        remove_tree(tracing.folders.root)
 
 
 def begin(start_ns: int, duration_ms: int = 200, ranks: tuple[int, ...] = ()) -> m.TraceBegin:
@@ -185,7 +186,7 @@ async def test_the_next_agent_opens_the_doors_of_living_jobs(world: World, tmp_p
     await world.callers(1)
     await world.tracing.close()
     following = Tracing(tmp_path, 1 << 20, 1 << 20, origin=lambda ref: ((), "red"))
-    following.adopt({KEY: 4})
+    await following.adopt({KEY: 4})
     world.tracing = following
     await world.callers(1)
     assert (following.doors[KEY].tenant, following.doors[KEY].rank) == ("red", 4)

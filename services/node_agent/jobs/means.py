@@ -67,7 +67,7 @@ class Means:
         await self.shares.adopt(adopted, tell)
         self.pools.adopt([key_of(found.ref) for found in adopted], inventory)
         self.containers.adopt([key_of(found.ref) for found in adopted])
-        self.tracing.adopt({key_of(found.ref): found.rank for found in adopted})
+        await self.tracing.adopt({key_of(found.ref): found.rank for found in adopted})
         if self.pulled is not None:
             await asyncio.to_thread(self.pulled.adopt, {key_of(found.ref) for found in adopted})
 

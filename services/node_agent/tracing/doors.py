@@ -19,9 +19,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from libs.common.safety.folder_walk import remove_tree
 from services.node_agent.directories.job_ownership import PASSABLE, is_passable, make_passable
 from services.node_agent.tracing import datagrams
+from services.node_agent.tracing.removals import GONE, Removals
 
 FOLDER: Final = "tr"
 NOTE: Final = "trace-folder"
@@ -101,16 +101,14 @@ class Door:
         """Take back an instruction that the process has not fetched."""
         self.waiting.pop((caller.pid, caller.tracer), None)
 
-    def close(self, remove: bool) -> None:
-        """Stop listening; `remove` the folder too, at the end of the attempt."""
+    def close(self) -> None:
+        """Stop listening. The folder stays."""
         if self.resuming is not None:
             self.resuming.cancel()
         if self.socket is not None:
             asyncio.get_running_loop().remove_reader(self.socket.fileno())
             self.socket.close()
             self.socket = None
-        if remove:
-            remove_tree(self.folder)
 
     def _listen(self) -> None:
         self.resuming = None
@@ -182,9 +180,14 @@ class Folders:
         self.state_dir = state_dir
         self.root = ""
         self.secret = b""
+        self.removals = Removals("")
 
     def open(self) -> None:
         """Choose the place, or find that of the agent before. Raises OSError."""
+        self.root = self._place()
+        self.removals = Removals(self.root)
+
+    def _place(self) -> str:
         self.secret = _kept(self.state_dir / SECRET, lambda: os.urandom(SECRET_BYTES))
         own = self.state_dir / FOLDER
         longest = len(os.fsencode(own)) + 1 + NAME_DIGITS
@@ -193,14 +196,13 @@ class Folders:
                 own.mkdir(mode=PASSABLE)
             make_passable(self.state_dir)
             make_passable(own)
-            self.root = str(own)
-            return
+            return str(own)
         note = self.state_dir / NOTE
         found = os.fsdecode(_kept(note, _new_root))
         if not _is_own(found):
             note.unlink()
             found = os.fsdecode(_kept(note, _new_root))
-        self.root = found
+        return found
 
     def of(self, key: str) -> str:
         """Return the folder of an attempt; its name cannot be guessed."""
@@ -208,11 +210,12 @@ class Folders:
         return f"{self.root}/{digest[:NAME_DIGITS]}"
 
     def sweep(self, keys: Sequence[str]) -> None:
-        """Remove the folders of attempts that are not among `keys`."""
+        """Let the folders of attempts that are not among `keys` be removed. Raises OSError."""
         wanted = {os.path.basename(self.of(key)) for key in keys}
         for name in os.listdir(self.root):
-            if name not in wanted:
-                remove_tree(f"{self.root}/{name}")
+            if name not in wanted and not name.startswith(GONE):
+                self.removals.put(f"{self.root}/{name}")
+        self.removals.start()
 
 
 def pid_of(ancillary: Sequence[tuple[int, int, bytes]]) -> int:

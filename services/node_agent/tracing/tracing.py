@@ -77,25 +77,29 @@ class Tracing:
             self.folders = Folders(state_dir)
             self.kept = Kept(state_dir / TRACES, job_bytes, node_bytes)
 
-    def adopt(self, adopted: Mapping[str, int]) -> None:
-        """Open the doors of living attempts again; `adopted` are their ranks by key. Blocks."""
+    async def adopt(self, adopted: Mapping[str, int]) -> None:
+        """Open the doors of living attempts again; `adopted` are their ranks by key."""
         if self.state_dir is None:
             return
         try:
-            self.folders.open()
-            self.folders.sweep(list(adopted))
+            await asyncio.to_thread(self._load, list(adopted))
         except OSError as error:
             self.lost = f"this node takes no traces: {error}"
             logger.warning("%s", self.lost)
             return
         self.lost = ""
-        self.kept.load()
         for key, rank in adopted.items():
             ids, tenant = self.origin(attempt_of(key))
             door = Door(self.folders.of(key), key, tenant, rank, ids)
             with contextlib.suppress(OSError):
                 door.open()
                 self.doors[key] = door
+
+    def _load(self, keys: Sequence[str]) -> None:
+        """Find what an earlier agent left, and let the rest be removed. Raises OSError."""
+        self.folders.open()
+        self.folders.sweep(keys)
+        self.kept.load()
 
     def hold(self, launch: Launch, order: StartOrder) -> Launch:
         """Return the launch with a door, unless its job declines."""
@@ -131,10 +135,14 @@ class Tracing:
         return {}
 
     def let_go(self, key: str) -> None:
-        """Close the door of an ended attempt. Harmless when repeated."""
+        """Close the door of an ended attempt. Harmless when repeated.
+
+        A thread removes the folder, because the job chose the number of its files.
+        """
         door = self.doors.pop(key, None)
         if door is not None:
-            door.close(remove=True)
+            door.close()
+            self.folders.removals.put(door.folder)
 
     async def listen(self, bus: Bus, node_id: str) -> None:
         """Answer gateways, and build the CUPTI library beside everything else."""
@@ -149,7 +157,7 @@ class Tracing:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
         for door in self.doors.values():
-            door.close(remove=False)
+            door.close()
 
     async def _build(self) -> None:
         try:
