@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from libs.common.safety.folder_walk import remove_tree
-from services.node_agent.tracing import capture, datagrams, removals
+from services.node_agent.tracing import datagrams, files, removals
 from services.node_agent.tracing.doors import DATAGRAMS_MAX, Door, Folders
 
 
@@ -82,10 +82,26 @@ def test_a_link_in_place_of_a_file_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("{}")
     os.symlink(tmp_path / "secret", tmp_path / "ab-0_1.json")
     os.mkfifo(tmp_path / "ab-0_2.json")
-    assert capture._sizes(str(tmp_path), "ab") == {"ab-0_1.json": 0, "ab-0_2.json": 0}
+    seen = files.seen(str(tmp_path), ["ab-0"])
+    assert seen == ({"ab-0": {"ab-0_1.json": 0, "ab-0_2.json": 0}}, True)
     for name in ("ab-0_1.json", "ab-0_2.json"):
         with pytest.raises(OSError):
-            capture._opened(str(tmp_path / name), [])
+            files.opened(str(tmp_path / name), [])
+
+
+def test_a_look_is_bounded_however_many_files_a_job_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "ENTRIES_MAX", 100)
+    for number in range(100):
+        (tmp_path / f"ab-0_{number}.json").write_text("{}")
+    sizes, whole = files.seen(str(tmp_path), ["ab-0", "ab-1"])
+    assert (len(sizes["ab-0"]), sizes["ab-1"], whole) == (files.NAMES_MAX + 1, {}, True)
+    (tmp_path / "more").touch()
+    assert not files.seen(str(tmp_path), ["ab-0"]).whole
+    files.clear(str(tmp_path), "ab")
+    files.clear(str(tmp_path), "ab")
+    assert os.listdir(tmp_path) == ["more"]
 
 
 def test_a_note_that_leads_elsewhere_is_replaced(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import gzip
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -23,7 +24,8 @@ from libs.common.subjects import ask_node
 from libs.common.traces.chrome_events import LEAD_IN_NS
 from libs.common.traces.clock_offset import ClockPoint
 from libs.common.transport.bus_memory import MemoryBus
-from services.node_agent.tracing import capture
+from services.node_agent.tracing import files, observing
+from services.node_agent.tracing import tracing as tracing_module
 from services.node_agent.tracing.tracing import DAEMON, LOG_LEVEL, SOCKETS, Tracing
 from tests.integration.peer_uploads_world import start_order
 from tests.integration.test_pulled_agent import launch_of
@@ -51,8 +53,8 @@ class World:
             subprocess.Popen([sys.executable, path], env={**env, "RANK": str(rank)})
         )
 
-    async def callers(self, count: int) -> None:
-        door = self.tracing.doors[KEY]
+    async def callers(self, count: int, key: str = KEY) -> None:
+        door = self.tracing.doors[key]
         async with asyncio.timeout(10):
             while len(door.living()) < count:
                 await asyncio.sleep(0.02)
@@ -141,6 +143,47 @@ async def test_only_the_ranks_that_were_named_are_traced(world: World) -> None:
     assert [process.rank for process in begun.processes] == [3]
 
 
+async def test_threads_look_at_the_processes_of_a_job(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = list[threading.Thread]()
+
+    def rank_of(pid: int, member_rank: int) -> int:
+        looked.append(threading.current_thread())
+        return member_rank
+
+    def libraries(pid: int) -> tuple[str, ...]:
+        looked.append(threading.current_thread())
+        return ()
+
+    monkeypatch.setattr(observing, "rank_of", rank_of)
+    monkeypatch.setattr(observing, "libraries", libraries)
+    wish = start_order("j")
+    world.start(world.tracing.hold(launch_of(wish), wish).env, 0)
+    await world.callers(1)
+    await world.ask(begin(time.time_ns() + SECOND))
+    async with asyncio.timeout(5):
+        while len(looked) < 2:
+            await asyncio.sleep(0.02)
+    assert threading.main_thread() not in looked
+
+
+async def test_one_tenant_has_a_share_of_the_traces(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tracing_module, "TENANT_CAPTURES_MAX", 1)
+    orders = [replace(start_order(job), tenant=of) for job, of in zip("jkl", "rrb", strict=True)]
+    for wish in orders:
+        world.start(world.tracing.hold(launch_of(wish), wish).env, 0)
+    for wish in orders:
+        await world.callers(1, f"{wish.job_id}.1")
+    asks = [
+        replace(begin(time.time_ns() + SECOND), trace=f"{number:016x}", job_id=wish.job_id)
+        for number, wish in enumerate(orders)
+    ]
+    assert [(await world.ask(ask)).fault for ask in asks] == ["", m.BUSY, ""]
+
+
 async def test_a_job_without_a_tracer_says_so(world: World) -> None:
     wish = start_order("j")
     world.tracing.hold(launch_of(wish), wish)
@@ -155,7 +198,7 @@ async def test_a_job_without_a_tracer_says_so(world: World) -> None:
 async def test_a_process_that_ends_or_is_too_large_fails_alone(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(capture, "RAW_BYTES_MAX", 10)
+    monkeypatch.setattr(files, "RAW_BYTES_MAX", 10)
     wish = start_order("j")
     launch = world.tracing.hold(launch_of(wish), wish)
     for rank in (0, 1):
@@ -195,4 +238,4 @@ async def test_the_next_agent_opens_the_doors_of_living_jobs(world: World, tmp_p
 async def test_without_a_state_directory_there_are_no_traces() -> None:
     tracing, wish = Tracing(), start_order("j")
     assert tracing.hold(launch_of(wish), wish) == launch_of(wish)
-    assert "MUSTER_TRACES" in tracing._begin(begin(1)).text
+    assert "MUSTER_TRACES" in (await tracing._begin(begin(1))).text

@@ -2,16 +2,18 @@
 
 The processes fetch their instruction, trace, and each writes a file into the attempt's folder. The
 capture waits for the files within bounds of time and size, then for the gateway's second
-measurement of the clock, and has each file aligned by a process of its own (`aligning.py`). Tests:
+measurement of the clock, and has each file aligned by a process of its own (`aligning.py`). A job
+can make each look at its processes and files slow, so threads do that. Tests:
 tests/integration/test_tracing_agent.py.
 """
 
 import asyncio
 import contextlib
 import os
-import stat
 import sys
 import time
+from collections.abc import Callable
+from concurrent.futures import Executor
 from pathlib import Path
 from typing import Final
 
@@ -35,16 +37,14 @@ from libs.common.messages.trace_messages import (
 from libs.common.model import attempt_key
 from libs.common.traces.chrome_events import LEAD_IN_NS, Alignment
 from libs.common.traces.clock_offset import error_of
-from services.node_agent.directories.acting_as import acting_as
-from services.node_agent.tracing import datagrams, observing
+from services.node_agent.tracing import datagrams, files, observing
 from services.node_agent.tracing.aligning import Aligned
 from services.node_agent.tracing.doors import Caller, Door
 from services.node_agent.tracing.instructions import instruction, is_wanted
 from services.node_agent.tracing.kept import Kept, Note
 from services.node_agent.tracing.subscribers import has_torch, subscriber
+from services.node_agent.tracing.turns import Turns
 
-# One process's file. A trace that becomes larger is cut off by its removal.
-RAW_BYTES_MAX: Final = 256 << 20
 LOOK_S: Final = 0.1
 # A file is complete this long after the end of the trace, or never.
 WRITE_S: Final = 60.0
@@ -55,14 +55,13 @@ ALIGN_S: Final = 180.0
 LATE_S: Final = 1.0
 NS: Final = 1_000_000_000
 MS_NS: Final = 1_000_000
-FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 TRACER_NAMES: Final = {datagrams.TORCH: "torch", datagrams.CUPTI: "cupti"}
 
 _decode = msgspec.json.Decoder(Aligned)
 
 
 class Part:
-    """One process of a capture."""
+    """One process of a capture. All but `fail` and `failed` read /proc, and block."""
 
     def __init__(self, caller: Caller, rank: int, token: str, door: Door) -> None:
         self.caller, self.token, self.door = caller, token, door
@@ -102,20 +101,32 @@ class Part:
 
 
 class Capture:
-    """One trace under way. `turn` lets one alignment run at a time on this node."""
+    """One trace under way. `threads` look at what is the job's; alignments take `turns`."""
 
-    def __init__(self, begin: TraceBegin, door: Door, kept: Kept, turn: asyncio.Semaphore) -> None:
-        self.begin, self.door, self.kept, self.turn = begin, door, kept, turn
+    def __init__(
+        self, begin: TraceBegin, door: Door, kept: Kept, turns: Turns, threads: Executor
+    ) -> None:
+        self.begin, self.door, self.kept = begin, door, kept
+        self.turns, self.threads = turns, threads
         self.key = attempt_key(begin.job_id, begin.attempt)
         self.state = WAITING
         self.finish: asyncio.Future[TraceFinish | None] = asyncio.Future()
         self.parts: list[Part] = []
-        for number, caller in enumerate(door.living()):
-            rank = observing.rank_of(caller.pid, door.rank)
+
+    async def find(self) -> bool:
+        """Choose the processes to trace. Return whether there are any."""
+        callers = self.door.living()
+        await self._apart(lambda: self._choose(callers))
+        return bool(self.parts)
+
+    def _choose(self, callers: list[Caller]) -> None:
+        begin, parts = self.begin, list[Part]()
+        for number, caller in enumerate(callers):
+            rank = observing.rank_of(caller.pid, self.door.rank)
             if is_wanted(begin, rank):
-                self.parts.append(Part(caller, rank, f"{begin.trace}-{number}", door))
-        self.parts.sort(key=lambda part: (part.shown.rank, part.caller.pid))
-        del self.parts[PLACES_PER_NODE:]
+                parts.append(Part(caller, rank, f"{begin.trace}-{number}", self.door))
+        parts.sort(key=lambda part: (part.shown.rank, part.caller.pid))
+        self.parts = parts[:PLACES_PER_NODE]
 
     def shown(self) -> TraceState:
         """Return the state for gateways."""
@@ -134,8 +145,9 @@ class Capture:
         )
 
     async def run(self) -> None:
-        """Trace, wait for the files, align and keep them."""
+        """Trace the processes that `find` chose, wait for the files, align and keep them."""
         try:
+            await self._apart(self._prepare)
             self._tell()
             await self._until(self.begin.start_ns)
             await self._trace()
@@ -146,9 +158,16 @@ class Capture:
             self.state = ALIGNING
             await self._align(finish)
         finally:
-            self._clean()
+            for part in self.parts:
+                self.door.forget(part.caller)
+            await self._apart(lambda: files.clear(self.door.folder, self.begin.trace))
 
-    def _tell(self) -> None:
+    async def _apart(self, work: Callable[[], None]) -> None:
+        """Have a thread do what the job can make slow. Meanwhile nothing else changes the parts."""
+        await asyncio.get_running_loop().run_in_executor(self.threads, work)
+
+    def _prepare(self) -> None:
+        """Refuse the processes that cannot be traced, and measure the others."""
         for part in self.parts:
             loaded = observing.libraries(part.caller.pid)
             if other := subscriber(loaded):
@@ -157,10 +176,13 @@ class Capture:
             if part.caller.tracer == datagrams.CUPTI and has_torch(loaded):
                 part.fail("PyTorch is loaded, but its profiler does not answer")
                 continue
-            text = instruction(self.begin, f"{self.door.folder}/{part.token}.json")
-            self.door.tell(part.caller, text)
             part.note_threads()
             part.sample()
+
+    def _tell(self) -> None:
+        for part in self._going():
+            text = instruction(self.begin, f"{self.door.folder}/{part.token}.json")
+            self.door.tell(part.caller, text)
 
     async def _until(self, at_ns: int) -> None:
         while (left_ns := at_ns - time.time_ns()) > 0:
@@ -168,15 +190,21 @@ class Capture:
 
     async def _trace(self) -> None:
         self.state = TRACING
-        for part in self._going():
-            part.note_threads()
-            part.sample()
-            part.shown = replace(part.shown, state=TRACING)
+        await self._apart(self._at_start)
         await asyncio.sleep(min(LATE_S, self.begin.duration_ms / 1_000))
         for part in self._going():
             if self.door.untold(part.caller):
                 part.fail("it did not ask for its instruction in time: is the process stopped?")
         await self._until(self.begin.start_ns + self.begin.duration_ms * MS_NS)
+        await self._apart(self._at_end)
+
+    def _at_start(self) -> None:
+        for part in self._going():
+            part.note_threads()
+            part.sample()
+            part.shown = replace(part.shown, state=TRACING)
+
+    def _at_end(self) -> None:
         for part in self._going():
             part.sample()
             part.shown = replace(part.shown, state=WRITING)
@@ -185,30 +213,38 @@ class Capture:
         """Wait until each file is complete: it then has its last name."""
         self.state = WRITING
         ended_ns = time.monotonic_ns()
-        while any(part.shown.state == WRITING for part in self.parts):
-            waited_ns = time.monotonic_ns() - ended_ns
-            found = await asyncio.to_thread(_sizes, self.door.folder, self.begin.trace)
-            for part in self.parts:
-                if part.shown.state == WRITING:
-                    self._look(part, found, waited_ns)
+        while self._writing():
+            await self._apart(lambda: self._look(time.monotonic_ns() - ended_ns))
             await asyncio.sleep(LOOK_S)
 
-    def _look(self, part: Part, found: dict[str, int], waited_ns: int) -> None:
-        mine = [name for name in found if name.startswith(f"{part.token}_")]
-        size = max((found[name] for name in mine), default=0)
-        done = next((name for name in mine if name.endswith(".json") and found[name]), "")
-        if size > RAW_BYTES_MAX:
-            for name in mine:
-                _remove(f"{self.door.folder}/{name}")
+    def _look(self, waited_ns: int) -> None:
+        writing = self._writing()
+        seen = files.seen(self.door.folder, [part.token for part in writing])
+        for part in writing:
+            self._look_at(part, seen, waited_ns)
+
+    def _look_at(self, part: Part, seen: files.Seen, waited_ns: int) -> None:
+        mine = seen.sizes[part.token]
+        size = max(mine.values(), default=0)
+        done = next((name for name in mine if name.endswith(".json") and mine[name]), "")
+        if size > files.RAW_BYTES_MAX or len(mine) > files.NAMES_MAX:
+            files.remove(self.door.folder, mine)
             part.fail(
-                f"its trace has more than {RAW_BYTES_MAX >> 20} MiB: trace a shorter time, or "
-                "without --stacks"
+                f"its trace has more than {files.RAW_BYTES_MAX >> 20} MiB: trace a shorter time, "
+                "or without --stacks"
+                if size > files.RAW_BYTES_MAX
+                else f"it wrote more than {files.NAMES_MAX} files for one trace"
             )
         elif done:
             part.sample()
             part.path = f"{self.door.folder}/{done}"
             part.shown = replace(
                 part.shown, state=CAPTURED, raw_bytes=size, write_ms=waited_ns // MS_NS
+            )
+        elif not seen.whole:
+            part.fail(
+                f"{self.door.folder} has more than {files.ENTRIES_MAX} entries, so its trace was "
+                "not found: let the job remove files there"
             )
         elif not observing.is_running(part.caller.pid):
             part.fail("the process ended before it wrote its trace")
@@ -233,7 +269,7 @@ class Capture:
                     place=self.begin.place + number,
                     title=f"rank {part.shown.rank}",
                 )
-                async with self.turn:
+                async with self.turns.of(self.door.tenant):
                     await self._align_one(part, alignment, folder / f"{number}.json.gz")
         done = any(part.shown.state == READY for part in self.parts)
         state = replace(
@@ -254,7 +290,7 @@ class Capture:
             part.fail(f"its file cannot be read: {error or 'it takes too long'}")
             return
         if done.error:
-            _remove(str(target))
+            await asyncio.to_thread(target.unlink, missing_ok=True)
             part.fail(done.error)
             return
         part.shown = replace(
@@ -269,7 +305,7 @@ class Capture:
 
     async def _aligned(self, path: str, alignment: Alignment, target: Path) -> tuple[Aligned, int]:
         """Return the result and the compressed size. Raises OSError and TimeoutError."""
-        source = await asyncio.to_thread(_opened, path, self.door.ids)
+        source = await asyncio.to_thread(files.opened, path, self.door.ids)
         with os.fdopen(source, "rb") as raw, target.open("xb") as out:
             child = await asyncio.create_subprocess_exec(
                 sys.executable,
@@ -292,11 +328,8 @@ class Capture:
     def _going(self) -> list[Part]:
         return [part for part in self.parts if not part.failed]
 
-    def _clean(self) -> None:
-        for part in self.parts:
-            self.door.forget(part.caller)
-        for name in _sizes(self.door.folder, self.begin.trace):
-            _remove(f"{self.door.folder}/{name}")
+    def _writing(self) -> list[Part]:
+        return [part for part in self.parts if part.shown.state == WRITING]
 
 
 def _costs(samples: list[observing.Used]) -> dict[str, int]:
@@ -311,31 +344,3 @@ def _costs(samples: list[observing.Used]) -> dict[str, int]:
         "cores_during": cores(start, end),
         "tracer_ms": (last.tracer_ns - order.tracer_ns) // MS_NS,
     }
-
-
-def _sizes(folder: str, trace: str) -> dict[str, int]:
-    """Return the sizes of the trace's files. Links count as nothing."""
-    found = dict[str, int]()
-    with contextlib.suppress(OSError), os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.startswith(f"{trace}-"):
-                with contextlib.suppress(OSError):
-                    status = entry.stat(follow_symlinks=False)
-                    found[entry.name] = status.st_size if stat.S_ISREG(status.st_mode) else 0
-    return found
-
-
-def _opened(path: str, ids: list[int]) -> int:
-    """Open a file that the job wrote, as the job's user. Raises OSError."""
-    with acting_as(ids):
-        descriptor = os.open(path, FLAGS)
-    status = os.fstat(descriptor)
-    if not stat.S_ISREG(status.st_mode) or status.st_size > RAW_BYTES_MAX:
-        os.close(descriptor)
-        raise OSError(0, "it is no file, or larger than it was")
-    return descriptor
-
-
-def _remove(path: str) -> None:
-    with contextlib.suppress(OSError):
-        os.unlink(path)

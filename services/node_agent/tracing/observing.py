@@ -1,4 +1,4 @@
-"""Reads what a traced process is and uses, from /proc. Nothing here touches a GPU.
+"""Reads what a traced process is and uses, from /proc. Nothing here touches a GPU. All blocks.
 
 Tests: tests/integration/test_tracing_agent.py.
 """
@@ -6,6 +6,7 @@ Tests: tests/integration/test_tracing_agent.py.
 import contextlib
 import os
 from collections.abc import Collection
+from itertools import islice
 from typing import Final, NamedTuple
 
 from services.node_agent.machine import processes
@@ -14,6 +15,8 @@ from services.node_agent.tracing.subscribers import libraries_of
 ENVIRONMENT_BYTES: Final = 1 << 20
 MAPS_BYTES: Final = 4 << 20
 COMMAND_BYTES: Final = 256
+# Threads of one process that count, the oldest first.
+THREADS_MAX: Final = 4_096
 RANK: Final = b"RANK="
 # The name of the thread of Muster's library. PyTorch's has no name of its own.
 TRACER: Final = b"muster-trace"
@@ -53,9 +56,9 @@ def libraries(pid: int) -> tuple[str, ...]:
 
 
 def threads(pid: int) -> set[str]:
-    """Return the ids of the process's threads."""
-    with contextlib.suppress(OSError):
-        return set(os.listdir(f"/proc/{pid}/task"))
+    """Return the ids of the process's threads, at most THREADS_MAX."""
+    with contextlib.suppress(OSError), os.scandir(f"/proc/{pid}/task") as entries:
+        return {entry.name for entry in islice(entries, THREADS_MAX)}
     return set()
 
 

@@ -12,6 +12,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, assert_never
 
@@ -28,6 +29,7 @@ from services.node_agent.tracing.capture import Capture
 from services.node_agent.tracing.cupti.building import NotBuilt
 from services.node_agent.tracing.doors import Door, Folders
 from services.node_agent.tracing.kept import TRACE_ID, Kept
+from services.node_agent.tracing.turns import Turns
 
 TRACES: Final = "traces"
 DAEMON: Final = "KINETO_USE_DAEMON"
@@ -39,7 +41,9 @@ ERRORS: Final = "3"
 INJECTION: Final = "CUDA_INJECTION64_PATH"
 # Values with which a job's own environment declines.
 DECLINED: Final = ("", "0")
-CAPTURES_MAX: Final = 8
+# Captures at a time, and those of one tenant. Each needs one thread now and then.
+CAPTURES_MAX: Final = 16
+TENANT_CAPTURES_MAX: Final = 4
 # The longest trace, and the longest time until it begins.
 DURATION_MS_MAX: Final = 60_000
 LEAD_NS_MAX: Final = 60_000_000_000
@@ -71,9 +75,10 @@ class Tracing:
         self.doors: dict[str, Door] = {}
         self.captures: dict[str, Capture] = {}
         self.tasks: set[asyncio.Task[None]] = set()
-        self.turn = asyncio.Semaphore(1)
+        self.turns = Turns()
         self.lost = "this node takes no traces: MUSTER_TRACES is 0"
         if state_dir is not None:
+            self.threads = ThreadPoolExecutor(CAPTURES_MAX, "traces")
             self.folders = Folders(state_dir)
             self.kept = Kept(state_dir / TRACES, job_bytes, node_bytes)
 
@@ -158,6 +163,8 @@ class Tracing:
         await asyncio.gather(*self.tasks, return_exceptions=True)
         for door in self.doors.values():
             door.close()
+        if self.state_dir is not None:
+            self.threads.shutdown(wait=False)
 
     async def _build(self) -> None:
         try:
@@ -175,7 +182,7 @@ class Tracing:
             case m.TraceClock():
                 return _encode(m.ClockRead(received_ns, time.time_ns()))
             case m.TraceBegin():
-                return _encode(self._begin(ask))
+                return _encode(await self._begin(ask))
             case m.TraceLook():
                 return _encode(self._look(ask.job_id, ask.attempt, ask.trace))
             case m.TraceFinish():
@@ -187,16 +194,22 @@ class Tracing:
             case _:
                 assert_never(ask)
 
-    def _begin(self, begin: m.TraceBegin) -> m.TraceState:
+    async def _begin(self, begin: m.TraceBegin) -> m.TraceState:
         key = attempt_key(begin.job_id, begin.attempt)
         door = self.doors.get(key)
         if fault := self._fault(begin, door, key):
             return fault
         assert door is not None
-        capture = Capture(begin, door, self.kept, self.turn)
-        if not capture.parts:
-            return m.TraceState(fault=m.NOTHING, text=_nobody(begin, door))
+        capture = Capture(begin, door, self.kept, self.turns, self.threads)
         self.captures[begin.trace] = capture
+        found = False
+        try:
+            found = await capture.find()
+        finally:
+            if not found:
+                del self.captures[begin.trace]
+        if not found:
+            return m.TraceState(fault=m.NOTHING, text=_nobody(begin, door))
         task = asyncio.create_task(capture.run(), name=f"trace {begin.trace}")
         self.tasks.add(task)
         task.add_done_callback(lambda done: self._ended(begin.trace, done))
@@ -214,8 +227,12 @@ class Tracing:
             return m.TraceState(fault=m.INVALID, text="the id or the duration is not valid")
         if not 0 < ahead_ns < LEAD_NS_MAX or len(begin.ranks) > RANKS_MAX:
             return m.TraceState(fault=m.INVALID, text=f"the start is {ahead_ns} ns from now")
-        if any(capture.key == key for capture in self.captures.values()):
+        going = self.captures.values()
+        if begin.trace in self.captures or any(capture.key == key for capture in going):
             return m.TraceState(fault=m.BUSY, text=f"attempt {key} is traced already")
+        if sum(capture.door.tenant == door.tenant for capture in going) >= TENANT_CAPTURES_MAX:
+            why = f"{TENANT_CAPTURES_MAX} traces of your tenant are under way on this node"
+            return m.TraceState(fault=m.BUSY, text=f"{why}: wait for one to end")
         if len(self.captures) >= CAPTURES_MAX:
             return m.TraceState(fault=m.BUSY, text=f"{CAPTURES_MAX} traces are under way here")
         return None
