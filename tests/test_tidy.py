@@ -43,6 +43,7 @@ NATS_STEMS: Final = (
     "objects_nats",
     "once_nats",
     "reconnecting",
+    "revisions_nats",
     "second_connection",
     "pages_nats",
     "stream_nats",

@@ -81,6 +81,9 @@ class TimedJobs:
         self.timers.pop(ref, None)
         self.on_event(ProcessExited(key_of(ref), end))
 
+    def directory_of(self, ref: AttemptRef) -> str:
+        return ""
+
     async def stop(self, ref: AttemptRef, signal: int, grace_ms: int) -> None:
         if ref in self.timers:
             end = Exit(executed=True, exit_code=None, signal=signal, reason="stopped")

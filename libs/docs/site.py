@@ -10,13 +10,14 @@ import os
 import posixpath
 import re
 from pathlib import Path
-from typing import Any, Final
-
-from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.structure.files import File, Files
-from mkdocs.structure.pages import Page
+from typing import TYPE_CHECKING, Any, Final
 
 from libs.docs.state_drawing import drawn
+
+if TYPE_CHECKING:  # only who builds the site has installed it
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.files import Files
+    from mkdocs.structure.pages import Page
 
 LINK: Final = re.compile(r"(\]\()([^()\s#]{1,200})(#[^()\s]{0,200})?(\))")
 CODE: Final = re.compile(r"(^```.*?^```$|`[^`\n]+`)", re.DOTALL | re.MULTILINE)
@@ -34,7 +35,7 @@ SECTIONS: Final = {
 OTHERS: Final = "Reference"
 
 
-def on_config(config: MkDocsConfig) -> MkDocsConfig:
+def on_config(config: "MkDocsConfig") -> "MkDocsConfig":
     """Add the pages that the navigation does not name."""
     docs, nav = Path(config.docs_dir), list(config.nav or [])
     named = set(_named(nav))
@@ -63,8 +64,10 @@ def _section(nav: list[Any], title: str) -> list[Any]:
     return _section(nav, title)
 
 
-def on_files(files: Files, config: MkDocsConfig) -> Files:
+def on_files(files: "Files", config: "MkDocsConfig") -> "Files":
     """Add a page for each file of the project that a page links to, and those that these name."""
+    from mkdocs.structure.files import File
+
     docs = Path(config.docs_dir)
     root, waiting, seen = docs.parent, sorted(docs.rglob("*.md")), {""}
     while waiting:
@@ -80,7 +83,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
-def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+def on_page_markdown(markdown: str, page: "Page", config: "MkDocsConfig", files: "Files") -> str:
     """Draw the diagrams, and lead links out of docs/ to the pages that were added for them."""
     docs = Path(config.docs_dir)
     source = page.file.src_uri

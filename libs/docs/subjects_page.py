@@ -138,6 +138,10 @@ BUCKETS: Final = {
         s.SESSION_BUCKET,
         "One-time links and sign-ons that were used, kept until they have expired.",
     ),
+    "NOTIFY_BUCKET": (
+        s.NOTIFY_BUCKET,
+        "How far the messages of each destination were sent, and which gateway sends them.",
+    ),
     "SNAPSHOT_BUCKET": (
         s.SNAPSHOT_BUCKET,
         (

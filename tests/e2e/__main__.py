@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from tests.conftest import DRILLS
 from tests.e2e import compose
 from tests.e2e.stack import VARIABLE
 
@@ -19,6 +20,7 @@ def main() -> int:
     else:
         print("e2e: against docker compose; building the image", flush=True)
         subprocess.run(compose.command("build", "--quiet"), check=True)
+    os.environ[DRILLS] = "1"
     os.environ[VARIABLE] = "processes" if missing else "compose"
     return int(pytest.main(["-v", "-s", "-x", "-rs", "-p", "no:cacheprovider", "tests/e2e"]))
 

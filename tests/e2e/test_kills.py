@@ -92,6 +92,7 @@ def state_of(stack: Stack, job_id: str) -> str:
     return str(found["state"]) if found else ""
 
 
+@pytest.mark.drill
 @pytest.mark.timeout(600 + 300 * ROUNDS)
 def test_nothing_is_lost_while_every_part_is_killed_in_turn(stack: Stack) -> None:
     until(lambda: healthy_nodes(stack) == 4, "every node is healthy")

@@ -105,7 +105,7 @@ CASES: Final[dict[str, tuple[tuple[str, Shape], ...]]] = {
     ),
     "diagnose": (
         (f"diagnose {RUNS}", Shape("POST /v1/jobs/{ref}/diagnoses")),
-        (f"diagnose {RUNS} --last", Shape("GET /v1/jobs/{ref}/diagnoses", "diagnoses")),
+        (f"diagnose {RUNS} --last", Shape("GET /v1/jobs/{ref}/diagnoses")),
     ),
     "submit": (
         ("submit -g 0 --cpus 1 -- true", Shape("POST /v1/jobs")),

@@ -47,6 +47,9 @@ def test_a_hooked_interpreter_shows_the_stack_of_its_main_thread(tmp_path: Path)
     text = f"import threading\n{STUCK}threading.Thread(target=stuck, daemon=True).start()\n"
     text += "def waits():\n    time.sleep(60)\nwaits()\n"
     with program(tmp_path, text) as process:
+        deadline = time.monotonic() + WAIT_S
+        while functions(process.pid)[:1] != ["waits"] and time.monotonic() < deadline:
+            time.sleep(0.05)  # the main thread still starts the other one
         for _ in range(3):
             assert functions(process.pid) == ["waits", "<module>"]
         assert process.poll() is None

@@ -53,6 +53,7 @@ def moves(cluster: Cluster, chance: Random) -> list[AnyFact]:
     """Return the facts that each writer could validly append now, one of each form."""
     return [
         *by_gateways(cluster, chance),
+        *facts_of_use.diagnoses(cluster),
         *by_quota(cluster, chance),
         *by_scheduler(cluster, chance),
         *by_nodes(cluster, chance),
@@ -150,7 +151,7 @@ def by_gateways(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
             name=name, guest=chance.choice((*TENANTS, "*")), tokens_per_minute=chance.randrange(3)
         )
     for job in cluster.jobs.values():
-        yield f.ModelUsed(uses=(_use(job, chance),))
+        yield f.ModelUsed(uses=(facts_of_use.of_model(job, chance),))
     yield from facts_of_devices.by_gateways(cluster, chance)
     yield from facts_of_fabric.by_gateways(cluster, chance)
     yield from facts_of_kept.by_gateways(cluster, chance)
@@ -167,19 +168,6 @@ def by_gateways(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
         profile=chance.choice(PROFILES), timing=Timing(lease_ms=100 + chance.randrange(5))
     )
     yield from _memberships(cluster, chance)
-
-
-def _use(job: Job, chance: Random) -> f.ModelUse:
-    return f.ModelUse(
-        tenant=chance.choice(TENANTS),
-        user="ada",
-        key_id=chance.choice(KEYS),
-        owner=job.tenant,
-        model="m",
-        job_id=job.job_id,
-        attempt=max(1, job.attempt),
-        share_ms=chance.randrange(99),
-    )
 
 
 def _memberships(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:

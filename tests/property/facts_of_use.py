@@ -1,4 +1,4 @@
-"""Random facts about prices, the use of devices and idle devices: those that writers could record
+"""Random facts about prices, diagnoses, the use of models and devices, and idle devices: those that writers could record
 now, and invalid ones.
 """
 
@@ -9,12 +9,33 @@ from libs.common import facts as f
 from libs.common.facts import AnyFact, DeviceUse
 from libs.common.life import job_life
 from libs.common.model import JobId, NodeId
-from libs.common.state.cluster import Cluster
+from libs.common.state.cluster import Cluster, Job
 from libs.common.state.job import idle_since_ns
-from tests.property.fact_values import TENANTS
+from tests.property.fact_values import KEYS, TENANTS
 
 NAMES = ("h100", "any")
 ACTIONS = ("off", "warn", "checkpoint", "release")
+
+
+def diagnoses(cluster: Cluster) -> Iterator[AnyFact]:
+    for job in cluster.jobs.values():
+        if job.state in job_life.ON_NODES:
+            yield f.JobDiagnosed(
+                job_id=job.job_id, attempt=job.attempt, verdict="stuck", sentence="rank 1 waits"
+            )
+
+
+def of_model(job: Job, chance: Random) -> f.ModelUse:
+    return f.ModelUse(
+        tenant=chance.choice(TENANTS),
+        user="ada",
+        key_id=chance.choice(KEYS),
+        owner=job.tenant,
+        model="m",
+        job_id=job.job_id,
+        attempt=max(1, job.attempt),
+        share_ms=chance.randrange(99),
+    )
 
 
 def by_gateways(chance: Random) -> Iterator[AnyFact]:

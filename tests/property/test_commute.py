@@ -103,7 +103,7 @@ SELDOM: Final = {
     ),
     # A round of probes stays open for long, so that other facts meet it.
     "fabric.round_ordered": 4.0,
-    "fabric.probed": 0.1,
+    "fabric.probed": 0.05,
     "fabric.test_ended": 0.05,
     "fabric.preflight_ended": 0.03,
     "fabric.test_begun": 2.0,
@@ -112,6 +112,7 @@ SELDOM: Final = {
     **dict.fromkeys(("node.link_chosen", "node.watchdog_changed"), 0.1),
     **dict.fromkeys(("reservation.set", "reservation.cleared"), 0.02),
     **dict.fromkeys(("price.set", "idle.policy_set"), 0.02),
+    "job.diagnosed": 0.1,
     **dict.fromkeys(("job.idle_seen", "job.idle_warned"), 0.2),
     **dict.fromkeys(
         ("job.admitted", "job.queued", "job.placed", "job.finished", "job.released"), 3.0
@@ -121,7 +122,7 @@ SELDOM: Final = {
     **dict.fromkeys(("lease.extended", "cluster.configured", "term.began", "state.hashed"), 0.3),
 }
 # The walks of the test that every pair is met are the same in every run, and end when that is so.
-WALKS: Final = 1_000
+WALKS: Final = 2_000
 # How often a pair is tried at most.
 MEETINGS: Final = 6
 

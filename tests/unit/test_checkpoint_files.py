@@ -36,7 +36,7 @@ class Counting(JobDirectories):
         return super().checkpointed_ns(ref)
 
     def save(self, ref: AttemptRef) -> Path:
-        file = Path(self._dir(ref)) / CHECKPOINT
+        file = Path(self.directory_of(ref)) / CHECKPOINT
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()
         return file

@@ -11,7 +11,8 @@ from libs.common.state.diagnosis import DIAGNOSES_KEPT, Diagnosis
 
 def diagnosed(cluster: Cluster, fact: f.JobDiagnosed, stamp: Stamp) -> Change:
     job = cluster.jobs.get(fact.job_id)
-    if job is None or fact.attempt != job.attempt:
+    # A diagnosis may be recorded just after the scheduler began the next attempt.
+    if job is None or fact.attempt > job.attempt:
         return IGNORED
     last = Diagnosis(
         attempt=fact.attempt,

@@ -58,7 +58,8 @@ def idle_seen(cluster: Cluster, fact: f.JobIdleSeen, stamp: Stamp) -> Change:
     if not fact.idle_ms:
         member_fold.end_idle(cluster, job, member)
     else:
-        member.idle_ns = max(1, stamp.at_ns - fact.idle_ms * 1_000_000)
+        # A member that is idle already stays so since then: a warning may name that time.
+        member.idle_ns = member.idle_ns or max(1, stamp.at_ns - fact.idle_ms * 1_000_000)
         cluster.idle[job.job_id] = None
     return Change((fact.job_id,))
 

@@ -1,7 +1,7 @@
 """The position of each destination: which facts it has got, and how its deliveries go.
 
 The entry of a destination is replaced only by the process that read it last. Tests:
-tests/integration/test_notify_positions.py.
+tests/integration/test_notify_delivery.py.
 """
 
 import asyncio
