@@ -13,7 +13,7 @@ from libs.common.diagnosis.evidence import (
     RasRank,
     Verdict,
 )
-from libs.common.diagnosis.ranks import numbers
+from libs.common.diagnosis.ranks import RANKS_MAX, expected, gathered, numbers
 from libs.common.diagnosis.rules import automatic, diagnose
 from tests.unit.diagnosis_world import (
     LOADS,
@@ -337,3 +337,20 @@ def test_of_two_processes_of_a_rank_the_first_counts() -> None:
 def test_ranks_are_written_as_ranges() -> None:
     assert numbers([8, 0, 1, 2, 4]) == "0-2,4,8"
     assert numbers([]) == ""
+
+
+def test_numbers_of_ranks_beyond_the_bounds_count_as_unknown() -> None:
+    hostile = [
+        process(2**40, waits()),
+        process(0, waits(), world=2**40, local_world=2**40),
+        process(1, waits(), world=RANKS_MAX, local_world=RANKS_MAX),
+    ]
+    seen = gathered([node(0, *hostile)])
+    assert (list(seen.ranks), seen.world, seen.local_world) == ([0, 1], RANKS_MAX, -1)
+    assert len(expected(seen, seen.nodes[0])) == 0
+    assert diagnose(seen.nodes).kind == e.NONE
+
+
+def test_a_node_has_a_bounded_number_of_processes() -> None:
+    many = [process(rank, waits()) for rank in range(e.PROCESSES_MAX + 9)]
+    assert len(gathered([node(0, *many)]).ranks) == e.PROCESSES_MAX

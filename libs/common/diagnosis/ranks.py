@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from libs.common.diagnosis import places
-from libs.common.diagnosis.evidence import NodeSeen, ProcessSeen
+from libs.common.diagnosis.evidence import PROCESSES_MAX, NodeSeen, ProcessSeen
 from libs.common.diagnosis.places import Place
 
 # Hundredths of the ranks that must be at one place, so that the others are suspects.
@@ -23,6 +23,8 @@ CAUSES: Final = {
 # One that used at most this part of a CPU, or of its device, is idle.
 IDLE: Final = 2
 ALL: Final = 100
+# The ranks of a job. A job may name any number, and a node may report any.
+RANKS_MAX: Final = 65_536
 
 
 class Rank(NamedTuple):
@@ -77,11 +79,16 @@ class Rank(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """The evidence of all nodes by rank. `world` is the number of ranks that the job has."""
+    """The evidence of all nodes by rank.
+
+    `world` and `local_world` are the numbers of ranks that the job has in all and on each node;
+    the latter may be unknown (-1).
+    """
 
     nodes: Sequence[NodeSeen]
     ranks: Mapping[int, Rank]
     world: int
+    local_world: int
 
     @property
     def waits(self) -> list[Rank]:
@@ -94,31 +101,45 @@ class Seen(NamedTuple):
 
 
 def gathered(nodes: Sequence[NodeSeen]) -> Seen:
-    """Return the evidence by rank. Of two processes of one rank the first one counts."""
+    """Return the evidence by rank. Of two processes of one rank the first one counts.
+
+    Numbers beyond the bounds are left out, because the rules go through that many ranks.
+    """
     ranks: dict[int, Rank] = {}
     for node in nodes:
-        for process in node.processes:
-            if process.rank >= 0 and process.rank not in ranks:
+        for process in node.processes[:PROCESSES_MAX]:
+            if 0 <= process.rank < RANKS_MAX and process.rank not in ranks:
                 looks = process.looks or ((),)
                 seen = tuple(places.place_of(look, process.waits_in) for look in looks)
                 ranks[process.rank] = Rank(process.rank, node, process, seen)
-    told = [rank.process.world for rank in ranks.values()]
+    told = [rank.process.world for rank in ranks.values() if rank.process.world <= RANKS_MAX]
     world = max([*told, len(nodes), *(number + 1 for number in ranks)])
-    return Seen(nodes, dict(sorted(ranks.items())), world)
+    each = [rank.process.local_world for rank in ranks.values()]
+    local_world = max((one if one <= PROCESSES_MAX else -1 for one in each), default=1)
+    return Seen(nodes, dict(sorted(ranks.items())), world, local_world)
 
 
-def expected(seen: Seen, node: NodeSeen) -> list[int]:
+def expected(seen: Seen, node: NodeSeen) -> range:
     """Return the ranks that a node should have; empty if the evidence does not say.
 
     Launchers number the ranks node by node.
     """
-    told = [rank.process.local_world for rank in seen.ranks.values()]
-    each = max(told, default=1)
-    if max(1, each) * len(seen.nodes) != seen.world:
-        return []
-    own = {rank.number for rank in seen.ranks.values() if rank.node is node}
+    each = seen.local_world
+    if each < 1 or each * len(seen.nodes) != seen.world:
+        return range(0)
     found = range(node.member * each, (node.member + 1) * each)
-    return list(found) if own <= set(found) else []
+    own = (process.rank for process in node.processes[:PROCESSES_MAX])
+    is_whole = all(
+        number in found
+        for number in own
+        if number in seen.ranks and seen.ranks[number].node is node
+    )
+    return found if is_whole else range(0)
+
+
+def homes(seen: Seen) -> dict[int, NodeSeen]:
+    """Return the node that should have each rank, as far as the evidence says."""
+    return {number: node for node in seen.nodes for number in expected(seen, node)}
 
 
 def is_majority(waiting: int, others: int, seen: Seen) -> bool:

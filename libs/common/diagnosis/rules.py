@@ -15,7 +15,7 @@ from libs.common.diagnosis import evidence as e
 from libs.common.diagnosis import places
 from libs.common.diagnosis.evidence import NodeSeen, Suspect, Verdict
 from libs.common.diagnosis.places import Place
-from libs.common.diagnosis.ranks import Rank, Seen, expected, gathered, is_majority, rank_of
+from libs.common.diagnosis.ranks import Rank, Seen, expected, gathered, homes, is_majority, rank_of
 from libs.common.diagnosis.words import capital, common, groups, named, notes, others, port_words
 
 # A rank that is in a collective in at most this part of the looks (hundredths) waits for nobody.
@@ -222,7 +222,8 @@ def _unreached(seen: Seen) -> Verdict | None:
             (fewer, "it began fewer collectives"),
         ):
             if 0 < 2 * len(group) <= seen.world:
-                suspects = [_suspect_of(seen, number, why) for number in group]
+                found = homes(seen)
+                suspects = [_suspect_of(seen, found, number, why) for number in group]
                 return Verdict(
                     kind=e.DEAD if group is missing else e.BEHIND,
                     sentence=f"{named(suspects)}: {why} (communicator {one.name}, NCCL RAS); "
@@ -373,12 +374,11 @@ def _suspect(rank: Rank, why: str) -> Suspect:
     return Suspect(rank.number, rank.node.node_id, why, rank.process.pid)
 
 
-def _suspect_of(seen: Seen, number: int, why: str) -> Suspect:
+def _suspect_of(seen: Seen, found: Mapping[int, NodeSeen], number: int, why: str) -> Suspect:
     """Return a rank as a suspect, also one without evidence."""
     if number in seen.ranks:
         return _suspect(seen.ranks[number], why)
-    node = next((node for node in seen.nodes if number in expected(seen, node)), seen.nodes[0])
-    return Suspect(number, node.node_id, why)
+    return Suspect(number, found.get(number, seen.nodes[0]).node_id, why)
 
 
 def _cause(seen: Seen, number: int) -> str:
