@@ -4,11 +4,14 @@ import asyncio
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from libs.common import facts as f
 from libs.common import subjects
 from libs.common.diagnosis.evidence import DiagnosisAsk, NodeSeen, ProcessSeen, SilenceTold
 from libs.common.model import JobId, NodeId
+from services.api_gateway.diagnosis import asking
+from services.api_gateway.diagnosis.silence import NODE_AT_ONCE
 from tests.integration.gateway_world import World, gateway_world
 from tests.unit.diagnosis_world import LOCKED, process, waits
 
@@ -104,6 +107,35 @@ async def test_those_who_ask_at_once_share_one_diagnosis(tmp_path: Path) -> None
         path = f"/v1/jobs/{job_id}/diagnoses"
         await asyncio.gather(*(world.ask("POST", path) for _ in range(5)))
         assert len(nodes[0].asked) < 5
+
+
+async def test_diagnoses_of_one_tenant_leave_places_to_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asking, "TENANT_WAITING_MAX", 1)
+    async with gateway_world(tmp_path) as world:
+        job_id, _ = await running(world)
+        evidence = world.gateway.answers.evidence
+        job = world.gateway.cluster.jobs[JobId(job_id)]
+        evidence.tenants[JobId("other")] = "another tenant"
+        assert len(await evidence.of(job)) == 2
+        evidence.tenants[JobId("mine")] = job.tenant
+        with pytest.raises(asking.Busy):
+            await evidence.of(job)
+        assert JobId(job_id) not in evidence.tenants
+
+
+async def test_reports_of_one_node_leave_places_to_others(tmp_path: Path) -> None:
+    async with gateway_world(tmp_path, diagnose_after_s=AFTER_S) as world:
+        job_id, _ = await running(world)
+        answers = world.gateway.answers.silence
+        answers.told_by |= {JobId(str(number)): NodeId("n1") for number in range(NODE_AT_ONCE)}
+        await told(world, job_id)
+        assert JobId(job_id) not in answers.open
+        await told(world, job_id, node="n2")
+        assert answers.told_by[JobId(job_id)] == "n2"
+        await answers.open[JobId(job_id)]
+        assert JobId(job_id) not in answers.told_by
 
 
 async def told(world: World, job_id: str, node: str = "n1", attempt: int = 1) -> None:

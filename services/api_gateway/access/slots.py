@@ -10,11 +10,13 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Final
 
-# The kinds of work: pieces of output from nodes, scans of old commits, explanations.
+# The kinds of work: pieces of output from nodes, scans of old commits, explanations,
+# and diagnoses of jobs.
 OUTPUT: Final = "output"
 SCAN: Final = "scan"
 QUESTION: Final = "question"
-MOST: Final = {OUTPUT: 2, SCAN: 1, QUESTION: 1}
+DIAGNOSIS: Final = "diagnosis"
+MOST: Final = {OUTPUT: 2, SCAN: 1, QUESTION: 1, DIAGNOSIS: 2}
 
 
 class Slots:

@@ -26,7 +26,7 @@ class AgentAnswers:
         self.secrets = SecretAnswers(cluster, gateway.bus, gateway.vault)
         self.uploads = UploadAnswers(cluster, gateway.bus, gateway.uploads)
         self.weights = WeightAnswers(cluster, gateway.bus)
-        self.evidence = Evidence(gateway.bus)
+        self.evidence = Evidence(gateway.bus, gateway.slots)
         self.silence = SilenceAnswers(gateway, self.evidence)
 
     async def listen(self) -> None:

@@ -17,40 +17,53 @@ from libs.common.model import JobId, NodeId
 from libs.common.state.cluster import Job, MemberView
 from libs.common.subjects import ask_node
 from libs.common.transport.bus import Bus
+from services.api_gateway.access.slots import DIAGNOSIS, Slots
 
 # A node that has not answered after this time gives no evidence. A diagnosis takes about 3 s.
 NODE_S: Final = 8.0
 NODES_AT_ONCE: Final = 64
-# Diagnoses of one gateway at once, and those that may wait.
+# Diagnoses of one gateway at once, and with those that wait: in all, and of one tenant.
 AT_ONCE: Final = 8
 WAITING_MAX: Final = 64
+TENANT_WAITING_MAX: Final = 16
 
 _seen = msgspec.msgpack.Decoder(NodeSeen)
 _encode = msgspec.msgpack.Encoder().encode
 
 
 class Busy(Exception):
-    """The gateway has too many diagnoses at once."""
+    """The gateway has too many diagnoses at once, in all or of one tenant."""
 
 
 class Evidence:
-    """The evidence that one gateway collects. `open` maps a job to its diagnosis under way."""
+    """The evidence that one gateway collects.
 
-    def __init__(self, bus: Bus) -> None:
+    `open` maps a job to its diagnosis under way, and `tenants` to its tenant.
+    """
+
+    def __init__(self, bus: Bus, slots: Slots) -> None:
         self.bus = bus
+        self.slots = slots
         self.open: dict[JobId, asyncio.Task[list[NodeSeen]]] = {}
+        self.tenants: dict[JobId, str] = {}
         self.turns = asyncio.Semaphore(AT_ONCE)
 
     async def of(self, job: Job) -> list[NodeSeen]:
         """Return the evidence of all members of the job's attempt. Raises Busy."""
         task = self.open.get(job.job_id)
         if task is None:
-            if len(self.open) >= WAITING_MAX:
+            own = list(self.tenants.values()).count(job.tenant)
+            if len(self.open) >= WAITING_MAX or own >= TENANT_WAITING_MAX:
                 raise Busy
             task = asyncio.create_task(self._in_turn(job, kept=False))
             self.open[job.job_id] = task
-            task.add_done_callback(lambda _: self.open.pop(job.job_id, None))
+            self.tenants[job.job_id] = job.tenant
+            task.add_done_callback(lambda _: self._close(job.job_id))
         return await asyncio.shield(task)
+
+    def _close(self, job_id: JobId) -> None:
+        self.open.pop(job_id, None)
+        self.tenants.pop(job_id, None)
 
     async def kept(self, job: Job) -> list[NodeSeen]:
         """Return the evidence of the last diagnosis, as the nodes kept it."""
@@ -65,7 +78,7 @@ class Evidence:
             async with at_once:
                 return await self._seen(member, ask)
 
-        async with self.turns:
+        async with self.slots.of(DIAGNOSIS, job.tenant), self.turns:
             return list(await asyncio.gather(*map(seen, members)))
 
     async def _seen(self, member: MemberView, ask: DiagnosisAsk) -> NodeSeen:

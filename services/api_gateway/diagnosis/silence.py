@@ -1,8 +1,8 @@
 """Diagnoses a job of which an agent reports no progress, twice, and records what both times agree.
 
 The node's name in the subject proves the sender, which must run the attempt. A report costs two
-diagnoses, so a gateway follows at most AT_ONCE reports, and one of each job. Tests:
-tests/integration/test_gateway_diagnoses.py.
+diagnoses, so a gateway follows at most AT_ONCE reports, NODE_AT_ONCE of a node and one of each job.
+Tests: tests/integration/test_gateway_diagnoses.py.
 """
 
 import asyncio
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 # Time between the two diagnoses, or a half of the silence after which a job is diagnosed.
 AGAIN_S: Final = 60.0
 AT_ONCE: Final = 16
+NODE_AT_ONCE: Final = 4
 
 logger = logging.getLogger(__name__)
 
@@ -36,12 +37,16 @@ _told = msgspec.msgpack.Decoder(SilenceTold)
 
 
 class SilenceAnswers:
-    """The answers of one gateway to agents that report silence. Without a time none is followed."""
+    """The answers of one gateway to agents that report silence. Without a time none is followed.
+
+    `open` maps a job to its examination, and `told_by` to the node that reported it.
+    """
 
     def __init__(self, gateway: "Gateway", evidence: Evidence) -> None:
         self.gateway, self.evidence = gateway, evidence
         self.after_s = gateway.settings.diagnose_after_s
         self.open: dict[JobId, asyncio.Task[None]] = {}
+        self.told_by: dict[JobId, NodeId] = {}
 
     async def listen(self) -> None:
         """Listen in the queue group of all gateways, so that one of them answers."""
@@ -61,11 +66,20 @@ class SilenceAnswers:
         except (*UNDECODABLE, Refused) as error:
             logger.warning("node %s reports no silence that counts: %s", node_id, error)
             return b""
-        if self.after_s > 0 and job.job_id not in self.open and len(self.open) < AT_ONCE:
+        if self.after_s > 0 and job.job_id not in self.open and self._has_place(node_id):
             task = asyncio.create_task(self._examine(job.job_id, told.attempt))
             self.open[job.job_id] = task
-            task.add_done_callback(lambda _: self.open.pop(job.job_id, None))
+            self.told_by[job.job_id] = node_id
+            task.add_done_callback(lambda _: self._close(job.job_id))
         return b""
+
+    def _has_place(self, node_id: NodeId) -> bool:
+        own = list(self.told_by.values()).count(node_id)
+        return len(self.open) < AT_ONCE and own < NODE_AT_ONCE
+
+    def _close(self, job_id: JobId) -> None:
+        self.open.pop(job_id, None)
+        self.told_by.pop(job_id, None)
 
     async def _examine(self, job_id: JobId, attempt: int) -> None:
         try:
