@@ -72,7 +72,7 @@ WIDE_CATCHES: Final = {
     "libs/job/stacks/sitecustomize.py in _register_again": (
         "must never break a job, whatever its interpreter is"
     ),
-    "services/node_agent/diagnosis/recorders.py in _plain": "a damaged pickle raises anything",
+    "services/node_agent/diagnosis/dump_reading.py in _plain": "a damaged pickle raises anything",
     "libs/common/process/service.py in run": (
         "the one place: logs the cause and exits with its code"
     ),

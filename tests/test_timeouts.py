@@ -130,7 +130,7 @@ STAY: Final[dict[str, str]] = {
         fabric_rules.PREFLIGHT_NS fabric_rules.PREFLIGHT_FRESH_NS""",
     "the bounds of the parts of one diagnosis, all of which end within the 10 s of its answer": """
         verbs.diagnose.ANSWER_S diagnosis.asking.NODE_S collecting.LOOK_EVERY_S
-        collecting.PY_SPY_ALL_S recorders.RAS_S stacks.PY_SPY_S stacks.WRITTEN_S
+        collecting.PY_SPY_ALL_S recorders.RAS_S recorders.DUMPS_S stacks.PY_SPY_S stacks.WRITTEN_S
         stacks.WRITTEN_LOOK_S diagnosis.silence.AGAIN_S diagnosis.silence.WINDOW_NS""",
     "a pause before something is tried or looked at again; no caller waits for its end": """
         exporting.EXPORT_EVERY_S exporting.BREATH_S exporting.LOOK_EVERY_S exporting.LOOK_S

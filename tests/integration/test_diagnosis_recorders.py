@@ -5,6 +5,7 @@ import os
 import pickle
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from libs.common.diagnosis.evidence import Collective, RasRank
 from services.node_agent.diagnosis import recorders
+from services.node_agent.diagnosis.dump_reading import DUMP_BYTES, Recorded
 
 STATUS = {
     "communicators": [
@@ -75,9 +77,10 @@ def test_only_ports_of_this_machine_are_asked(address: str) -> None:
 
 @pytest.mark.parametrize("form", [pickle.dumps, lambda dump: json.dumps(dump).encode()])
 def test_a_dump_of_the_flight_recorder_is_read(tmp_path: Path, form: object) -> None:
-    assert recorders.recorded(str(tmp_path), 3, ()) == ()
+    assert recorders.recorded(str(tmp_path), [3], ()) == {}
     (tmp_path / "nccl_trace_rank_3").write_bytes(form({"entries": [ENTRY]}))  # type: ignore[operator]
-    assert recorders.recorded(str(tmp_path), 3, ()) == (Collective("0", 9, "all_reduce"),)
+    read = Recorded((Collective("0", 9, "all_reduce"),))
+    assert recorders.recorded(str(tmp_path), [2, 3], ()) == {3: read}
 
 
 class Evil:
@@ -92,9 +95,51 @@ class Evil:
 
 def test_a_dump_with_objects_runs_nothing(tmp_path: Path) -> None:
     (tmp_path / "nccl_trace_rank_0").write_bytes(pickle.dumps(Evil(tmp_path / "made")))
-    with pytest.raises(ValueError, match="not plain data"):
-        recorders.recorded(str(tmp_path), 0, ())
+    found = recorders.recorded(str(tmp_path), [0], ())
+    assert "not plain data" in found[0].error
     assert not (tmp_path / "made").exists()
+
+
+def test_a_dump_that_takes_any_memory_harms_neither_the_agent_nor_other_dumps(
+    tmp_path: Path,
+) -> None:
+    # LONG_BINPUT keeps a value under a number, and the reader's table grows to that number.
+    large = b"\x80\x02Nr" + (0x7FFF_FFFF).to_bytes(4, "little") + b"."
+    (tmp_path / "nccl_trace_rank_0").write_bytes(large)
+    (tmp_path / "nccl_trace_rank_1").write_bytes(pickle.dumps({"entries": [ENTRY]}))
+    ranks = "[" + ",".join(map(str, range(60_000))) + "]"
+    groups = [{**ENTRY, "process_group": (str(number), "")} for number in range(8)]
+    wide = {"pg_config": {str(number): {"ranks": ranks} for number in range(8)}, "entries": groups}
+    (tmp_path / "nccl_trace_rank_2").write_bytes(pickle.dumps(wide))
+    found = recorders.recorded(str(tmp_path), [0, 1, 2], ())
+    assert "MemoryError" in found[0].error
+    assert found[1] == Recorded((Collective("0", 9, "all_reduce"),))
+    assert "at most" in found[2].error
+
+
+def test_a_reader_that_takes_too_long_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "nccl_trace_rank_0").write_bytes(pickle.dumps({"entries": [ENTRY]}))
+    monkeypatch.setattr(recorders, "DUMPS_S", 0.001)
+    assert "took more than" in recorders.recorded(str(tmp_path), [0], ())[0].error
+
+
+def test_an_answer_of_ras_that_trickles_is_given_up_at_the_deadline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(recorders, "RAS_S", 0.0)
+    one, other = socket.socketpair()
+    with one, other:
+        other.sendall(b"x")
+        with pytest.raises(TimeoutError, match="no whole answer"):
+            recorders._until_end(one, time.monotonic())
+
+
+def test_an_answer_of_ras_that_is_nested_too_deeply_is_refused() -> None:
+    deep = b'{"a":' + b"[" * 500_000
+    with answering(deep) as (address, _), pytest.raises(ValueError, match="nested too deeply"):
+        recorders.communicators(address)
 
 
 def test_a_link_a_pipe_or_a_huge_file_is_no_dump(tmp_path: Path) -> None:
@@ -102,9 +147,8 @@ def test_a_link_a_pipe_or_a_huge_file_is_no_dump(tmp_path: Path) -> None:
     (tmp_path / "nccl_trace_rank_0").symlink_to(tmp_path / "secret")
     os.mkfifo(tmp_path / "nccl_trace_rank_1")
     with (tmp_path / "nccl_trace_rank_2").open("wb") as file:
-        file.truncate(recorders.DUMP_BYTES + 1)
-    for rank in range(3):
-        assert recorders.recorded(str(tmp_path), rank, ()) == ()
+        file.truncate(DUMP_BYTES + 1)
+    assert recorders.recorded(str(tmp_path), range(3), ()) == {}
 
 
 def test_a_recorder_that_reads_its_pipe_is_asked_for_a_dump(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,6 +16,10 @@ from services.node_agent.diagnosis.launch_hook import HOOK
 
 WAIT_S = 10.0
 STUCK = "import time\ndef stuck():\n    print('ready', flush=True)\n    time.sleep(60)\n"
+
+
+NOBODY = (65_534, 65_534)
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as other users")
 
 
 @contextmanager
@@ -38,8 +42,8 @@ def program(
         process.wait(WAIT_S)
 
 
-def functions(pid: int) -> list[str]:
-    found = stacks.by_faulthandler([pid]).get(pid, ())
+def functions(pid: int, ids: Sequence[int] = ()) -> list[str]:
+    found = stacks.by_faulthandler([pid], ids).get(pid, ())
     return [frame.function for frame in found]
 
 
@@ -103,6 +107,79 @@ def test_the_bytes_of_stacks_are_known_and_their_memory_is_freed(tmp_path: Path)
         assert dump is not None
         assert set(os.pread(dump.descriptor, dump.size, 0)) == {0}
         dump.close()
+
+
+def test_a_file_with_the_name_of_a_memory_file_is_not_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = tmp_path / "own"
+    text = f"import faulthandler\nfile = open({str(own)!r}, 'w+')\n"
+    text += f"faulthandler.register({stacks.SIGNAL}, file=file)\n{STUCK}stuck()\n"
+    with program(tmp_path, text, "") as process:
+        for name in (str(own), str(tmp_path / "gone")):
+            monkeypatch.setattr(stacks, "LINK", name)
+            assert stacks.open_dump(process.pid) is None
+            assert functions(process.pid) == []
+            own.rename(tmp_path / "gone") if own.exists() else None
+    assert (tmp_path / "gone").read_bytes() == b""
+
+
+# Become another user as a job does, and be readable to it as after an exec.
+BECOME = f"""
+import ctypes, os
+os.setgroups([])
+os.setresgid(*3 * [{NOBODY[1]}])
+os.setresuid(*3 * [{NOBODY[0]}])
+ctypes.CDLL(None).prctl(4, 1)
+"""
+
+
+@as_root
+def test_the_agent_reads_stacks_as_the_jobs_user_only(tmp_path: Path) -> None:
+    with program(tmp_path, f"{BECOME}{STUCK}stuck()\n") as process:
+        assert functions(process.pid, NOBODY) == ["stuck", "<module>"]
+        assert functions(process.pid, (65_533, 65_533)) == []
+        assert stacks.written_bytes(process.pid, NOBODY) > 0
+        assert stacks.written_bytes(process.pid, (65_533, 65_533)) == 0
+    with program(tmp_path, f"{STUCK}stuck()\n") as process:
+        assert functions(process.pid, NOBODY) == []
+    assert os.geteuid() == 0
+
+
+def test_py_spy_gets_neither_the_environment_nor_the_groups_of_the_agent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SECRET", "x")
+    spy, ids = tmp_path / "py-spy", NOBODY if os.geteuid() == 0 else ()
+    seen = '[{"thread_name": "MainThread", "frames": [{"name": "%s", "filename": "f", "line": 1}]}]'
+    spy.write_text(f"#!/bin/sh\nprintf '{seen}' \"$SECRET:$(id -u):$(id -G)\"\n")
+    for folder in (tmp_path, *tmp_path.parents[:2]):
+        folder.chmod(0o755)
+    spy.chmod(0o755)
+    (frame,) = stacks.by_py_spy(str(spy), os.getpid(), ids)
+    groups = "65534" if ids else " ".join(map(str, os.getgroups()))
+    assert frame.function == f":{ids[0] if ids else os.geteuid()}:{groups}"
+
+
+def test_an_endless_answer_of_py_spy_is_no_stack(tmp_path: Path) -> None:
+    spy = tmp_path / "py-spy"
+    spy.write_text("#!/bin/sh\nwhile :; do echo 0123456789; done\n")
+    spy.chmod(0o700)
+    assert stacks.by_py_spy(str(spy), os.getpid()) == ()
+
+
+@as_root
+def test_py_spy_of_root_reads_no_process_of_another_user(tmp_path: Path) -> None:
+    spy = tmp_path / "py-spy"
+    spy.write_text(f"#!/bin/sh\ntouch {tmp_path}/called\necho '[]'\n")
+    spy.chmod(0o700)
+    other = subprocess.Popen(["sleep", "60"], user=NOBODY[0])
+    try:
+        assert stacks.by_py_spy(str(spy), other.pid) == ()
+        assert not (tmp_path / "called").exists()
+    finally:
+        other.kill()
+        other.wait(WAIT_S)
 
 
 def test_py_spy_that_is_missing_or_broken_gives_no_stack(tmp_path: Path) -> None:

@@ -72,4 +72,27 @@ def test_ras_gives_the_counts_of_each_rank_and_those_it_cannot_reach() -> None:
 
 def test_a_status_of_another_form_holds_nothing() -> None:
     assert from_ras({"communicators": None}) == from_ras("x") == ()
-    assert from_ras({"communicators": [{}]}) == (RasCommunicator("None", 0),)
+    assert from_ras({"communicators": [{}]}) == (RasCommunicator("unknown", 0),)
+
+
+def test_only_texts_and_numbers_become_texts() -> None:
+    nested: list[object] = ["x"]
+    for _ in range(60):
+        nested = [nested, nested]
+    (found,) = from_recorder({"entries": [entry(1, process_group=(nested, "pg"))]})
+    assert found.group == "unknown"
+    (found,) = from_recorder({"entries": [entry(1, op="\ud800", process_group=("\ud800", 0))]})
+    assert (found.group, found.op) == ("?", "?")
+    status = {"communicators": [{"hash": nested, "size": 1}, {"hash": 7, "size": 1}]}
+    assert [each.name for each in from_ras(status)] == ["unknown", "7"]
+
+
+def test_numbers_that_cannot_be_encoded_are_left_out() -> None:
+    huge = 1 << 64
+    assert from_recorder({"entries": [entry(huge), entry(True)]}) == ()
+    config = {"0": {"ranks": f"[0, {huge}, 1]"}}
+    (found,) = from_recorder({"pg_config": config, "entries": [entry(1)]})
+    assert found.ranks == (0, 1)
+    ranks = [{"rank": huge}, {"rank": 0, "collective_counts": {"AllReduce": huge}}]
+    status = {"communicators": [{"hash": "a", "size": huge, "ranks": ranks}]}
+    assert from_ras(status) == (RasCommunicator("a", 1, (RasRank(0),)),)

@@ -5,7 +5,7 @@ Tests: tests/unit/test_diagnosis_collectives.py.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from libs.common.diagnosis.evidence import (
     COLLECTIVES_MAX,
@@ -19,6 +19,10 @@ ENTRIES_MAX: Final = 20_000
 RANKS_MAX: Final = 65_536
 COMMUNICATORS_MAX: Final = 64
 COMPLETED: Final = "completed"
+# Numbers beyond this are no numbers of a recorder, and those of 64 bits are the last to be encoded.
+NUMBER_MAX: Final = 1 << 53
+RANK_DIGITS: Final = 7
+UNKNOWN: Final = "unknown"
 # The counts of RAS: names of NCCL's functions.
 FUNCTIONS_MAX: Final = 32
 
@@ -45,13 +49,13 @@ def _order(one: Collective) -> tuple[int, bool]:
 
 def _collective(entry: object, dump: object) -> Collective | None:
     seq, op = _get(entry, "collective_seq_id"), _get(entry, "profiling_name")
-    if not isinstance(seq, int) or not isinstance(op, str) or _get(entry, "is_p2p") is True:
+    if not _is_number(seq) or not isinstance(op, str) or _get(entry, "is_p2p") is True:
         return None
     group = _group(entry)
     return Collective(
         group=group,
         seq=seq,
-        op=op.rpartition(":")[2][:TEXT_MAX],
+        op=_text(op.rpartition(":")[2]),
         ended=_get(entry, "state") == COMPLETED,
         ranks=_ranks(_get(_get(dump, "pg_config"), group)),
     )
@@ -61,8 +65,8 @@ def _group(entry: object) -> str:
     """Return the name of an entry's process group."""
     named = _get(entry, "process_group")
     if isinstance(named, list | tuple) and named:
-        return str(named[0])[:TEXT_MAX]
-    return str(_get(entry, "pg_id"))[:TEXT_MAX]
+        return _text(named[0])
+    return _text(_get(entry, "pg_id"))
 
 
 def _ranks(config: object) -> tuple[int, ...]:
@@ -70,8 +74,12 @@ def _ranks(config: object) -> tuple[int, ...]:
     text = _get(config, "ranks")
     if not isinstance(text, str):
         return ()
-    words = text.strip("[] ").split(",")[:RANKS_MAX]
-    return tuple(int(word) for word in words if word.strip().isdecimal() and word.isascii())
+    words = (word.strip() for word in text.strip("[] ").split(",", RANKS_MAX)[:RANKS_MAX])
+    return tuple(
+        int(word)
+        for word in words
+        if word.isascii() and word.isdecimal() and len(word) <= RANK_DIGITS
+    )
 
 
 def from_ras(status: object) -> tuple[RasCommunicator, ...]:
@@ -88,16 +96,16 @@ def _communicator(found: object) -> RasCommunicator:
     seen = [
         RasRank(rank, _counts(_get(each, "collective_counts")))
         for each in _listed(_get(found, "ranks"))
-        if isinstance(rank := _get(each, "rank"), int)
+        if _is_number(rank := _get(each, "rank"))
     ]
     missing = [
         RasRank(rank, missing=True)
         for each in _listed(_get(found, "missing_ranks"))
-        if isinstance(rank := _get(each, "rank"), int)
+        if _is_number(rank := _get(each, "rank"))
     ]
     return RasCommunicator(
-        name=str(_get(found, "hash"))[:TEXT_MAX],
-        size=size if isinstance(size, int) else len(seen) + len(missing),
+        name=_text(_get(found, "hash")),
+        size=size if _is_number(size) else len(seen) + len(missing),
         ranks=(*seen, *missing),
     )
 
@@ -106,14 +114,28 @@ def _counts(found: object) -> dict[str, int]:
     if not isinstance(found, Mapping):
         return {}
     return {
-        str(name)[:TEXT_MAX]: count
+        _text(name): count
         for name, count in list(found.items())[:FUNCTIONS_MAX]
-        if isinstance(count, int)
+        if _is_number(count)
     }
 
 
 def _listed(found: object) -> Sequence[Any]:
     return found[:RANKS_MAX] if isinstance(found, list) else ()
+
+
+def _is_number(found: object) -> TypeGuard[int]:
+    return type(found) is int and abs(found) <= NUMBER_MAX
+
+
+def _text(found: object) -> str:
+    """Return a text or a number as a text that can be encoded; of anything else, nothing.
+
+    A list that holds itself many times has a text of any length.
+    """
+    if isinstance(found, str):
+        return found[:TEXT_MAX].encode(errors="replace").decode()
+    return str(found) if _is_number(found) else UNKNOWN
 
 
 def _get(found: object, name: str) -> object:

@@ -8,7 +8,7 @@ tests/integration/test_diagnosis_collecting.py.
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final, NamedTuple
@@ -72,14 +72,14 @@ class Parts(NamedTuple):
 def collect(one: Attempted, sleep: Callable[[float], None] = time.sleep) -> NodeSeen:
     """Return the evidence. Blocks for some seconds, so it runs in a thread of its own."""
     ranks = rank_processes(one.pids)
-    began, before = time.monotonic(), {rank.pid: reading(rank) for rank in ranks}
+    began, before = time.monotonic(), {rank.pid: reading(rank, one.ids) for rank in ranks}
     first_ports = _port_errors()
     recorders.ask_for_dumps(one.folder, [rank.rank for rank in ranks], one.ids)
-    parts = _looked(ranks, before, sleep)
+    parts = _looked(ranks, before, one.ids, sleep)
     recorded = _recorded(one, ranks, parts.notes)
     communicators = _communicators(ranks, parts.notes)
     watched_ms = int(1_000 * (time.monotonic() - began))
-    after = {rank.pid: reading(rank) for rank in ranks}
+    after = {rank.pid: reading(rank, one.ids) for rank in ranks}
     return NodeSeen(
         node_id=one.node_id,
         member=one.member,
@@ -128,7 +128,10 @@ def _gpu(gpus: Sequence[str], rank: RankProcess) -> str:
 
 
 def _looked(
-    ranks: Sequence[RankProcess], before: Mapping[int, Reading], sleep: Callable[[float], None]
+    ranks: Sequence[RankProcess],
+    before: Mapping[int, Reading],
+    ids: Sequence[int],
+    sleep: Callable[[float], None],
 ) -> Parts:
     """Look LOOKS times at the stacks of all ranks: by py-spy, and where it cannot, by faulthandler.
 
@@ -140,7 +143,7 @@ def _looked(
     for number in range(LOOKS):
         if number:
             sleep(LOOK_EVERY_S)
-        spied = _spied([rank.pid for rank in ranks], deadline)
+        spied = _spied([rank.pid for rank in ranks], ids, deadline)
         rest = [
             rank.pid
             for rank in ranks
@@ -148,7 +151,7 @@ def _looked(
         ]
         for found, by in (
             (spied, stacks.PY_SPY),
-            (stacks.by_faulthandler(rest), stacks.FAULTHANDLER),
+            (stacks.by_faulthandler(rest, ids), stacks.FAULTHANDLER),
         ):
             for pid, stack in found.items():
                 looks.setdefault(pid, []).append(stack)
@@ -158,31 +161,31 @@ def _looked(
     return Parts(looks, looked_by, notes)
 
 
-def _spied(pids: Sequence[int], deadline: float) -> dict[int, Stack]:
+def _spied(pids: Sequence[int], ids: Sequence[int], deadline: float) -> dict[int, Stack]:
     """Return the stacks that py-spy can read before the deadline; none without py-spy."""
     path = stacks.py_spy_path()
     if not path or not pids:
         return {}
     with ThreadPoolExecutor(os.cpu_count() or 1, "py-spy") as threads:
-        found = threads.map(partial(_spied_in_time, path, deadline), pids)
+        found = threads.map(partial(_spied_in_time, path, ids, deadline), pids)
         return {pid: stack for pid, stack in zip(pids, found, strict=True) if stack}
 
 
-def _spied_in_time(path: str, deadline: float, pid: int) -> Stack:
-    return stacks.by_py_spy(path, pid) if time.monotonic() < deadline else ()
+def _spied_in_time(path: str, ids: Sequence[int], deadline: float, pid: int) -> Stack:
+    return stacks.by_py_spy(path, pid, ids) if time.monotonic() < deadline else ()
 
 
 def _recorded(
-    one: Attempted, ranks: Iterable[RankProcess], notes: list[str]
+    one: Attempted, ranks: Sequence[RankProcess], notes: list[str]
 ) -> dict[int, tuple[Collective, ...]]:
     """Return the last collectives of each rank that has a flight recorder, by pid."""
-    found: dict[int, tuple[Collective, ...]] = {}
-    for rank in ranks:
-        try:
-            found[rank.pid] = recorders.recorded(one.folder, rank.rank, one.ids)
-        except ValueError as error:
-            notes.append(f"flight recorder of rank {rank.rank}: {error}")
-    return found
+    found = recorders.recorded(one.folder, [rank.rank for rank in ranks], one.ids)
+    notes += [
+        f"flight recorder of rank {rank}: {each.error}"
+        for rank, each in found.items()
+        if each.error
+    ]
+    return {rank.pid: found[rank.rank].collectives for rank in ranks if rank.rank in found}
 
 
 def _communicators(ranks: Sequence[RankProcess], notes: list[str]) -> tuple[RasCommunicator, ...]:

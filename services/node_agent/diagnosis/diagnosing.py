@@ -128,7 +128,6 @@ class Diagnosing:
     def _collected(
         self, attempt: Attempt, folder: str, samples: Mapping[GpuId, Sample]
     ) -> NodeSeen:
-        found = self.jobs.root_of(attempt.ref)
         key, now_ns = s.key_of(attempt.ref), processes.boottime_ns()
         return collect(
             Attempted(
@@ -138,10 +137,15 @@ class Diagnosing:
                 gpus=attempt.gpus,
                 devices=self._devices(attempt, samples),
                 folder=files_of(folder),
-                ids=found[2] if found is not None else (),
+                ids=self._ids(attempt),
                 silent_s=self.silence.silent_s(key, now_ns),
             )
         )
+
+    def _ids(self, attempt: Attempt) -> Sequence[int]:
+        """Return the ids of the job's user; empty if the job runs as the agent's user."""
+        found = self.jobs.root_of(attempt.ref)
+        return found[2] if found is not None else ()
 
     def _devices(self, attempt: Attempt, samples: Mapping[GpuId, Sample]) -> tuple[DeviceSeen, ...]:
         troubles = self.state().devices.troubles
@@ -192,10 +196,11 @@ class Diagnosing:
         return found
 
     def _signs(self, attempt: Attempt, pids: Sequence[int]) -> Signs:
+        ids = self._ids(attempt)
         return (
             self.jobs.checkpointed_ns(attempt.ref),
             self.jobs.output_bytes(attempt.ref),
-            sum(map(moved_bytes, pids)),
+            sum(moved_bytes(pid, ids) for pid in pids),
             hash(tuple(pids)),
         )
 

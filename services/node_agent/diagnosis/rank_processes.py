@@ -65,8 +65,8 @@ def rank_processes(pids: Sequence[int]) -> list[RankProcess]:
     return sorted(by_rank.values(), key=lambda one: one.rank)[:PROCESSES_MAX]
 
 
-def reading(one: RankProcess) -> Reading:
-    """Return what the kernel says of a process now."""
+def reading(one: RankProcess, ids: Sequence[int] = ()) -> Reading:
+    """Return what the kernel says of a process now. `ids` are those of the job's user."""
     seen = processes.process(one.pid)
     if seen is None or seen.start_ticks != one.start_ticks:
         return Reading()
@@ -74,15 +74,15 @@ def reading(one: RankProcess) -> Reading:
     return Reading(
         state=seen.state,
         cpu_ms=int(1_000 * used.cpu_s) if used is not None else 0,
-        moved_bytes=moved_bytes(one.pid),
+        moved_bytes=moved_bytes(one.pid, ids),
         threads=_threads(one.pid),
         waits_in=_waits_in(one.pid),
     )
 
 
-def moved_bytes(pid: int) -> int:
+def moved_bytes(pid: int, ids: Sequence[int] = ()) -> int:
     """Return the bytes that a process read and wrote, without those of its stacks."""
-    return processes.moved_bytes(pid) - written_bytes(pid)
+    return processes.moved_bytes(pid) - written_bytes(pid, ids)
 
 
 def _is_better(one: RankProcess, before: RankProcess | None) -> bool:

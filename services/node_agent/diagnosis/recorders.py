@@ -1,23 +1,27 @@
 """What the job's own libraries recorded: NCCL's RAS subsystem, and PyTorch's flight recorder.
 
 Both are the job's: their answers may hold anything, so they are bounded and hold no objects. A dump
-of the flight recorder is a pickle; it is read without any class or function, so it can run nothing.
-Tests: tests/integration/test_diagnosis_recorders.py.
+of the flight recorder is a pickle; a process of its own reads it (`dump_reading.py`). Tests:
+tests/integration/test_diagnosis_recorders.py.
 """
 
-import io
 import json
 import os
-import pickle  # nosec B403: read by NoObjects alone
 import re
 import socket
 import stat
+import sys
 import time
-from collections.abc import Sequence
-from typing import Final, NoReturn
+from collections.abc import Mapping, Sequence
+from typing import Final
 
-from libs.common.diagnosis.collectives import from_ras, from_recorder
-from libs.common.diagnosis.evidence import Collective, RasCommunicator
+import msgspec
+
+from libs.common.diagnosis.collectives import from_ras
+from libs.common.diagnosis.evidence import RasCommunicator
+from libs.common.facts import UNDECODABLE
+from services.node_agent.diagnosis.bounded_output import output_of
+from services.node_agent.diagnosis.dump_reading import ANSWER_BYTES, DUMP_BYTES, Recorded
 from services.node_agent.directories.acting_as import acting_as
 
 LOOPBACK: Final = "127.0.0.1"
@@ -31,19 +35,14 @@ RAS_PART: Final = 64 << 10
 DUMP_PREFIX: Final = "nccl_trace_rank_"
 PIPE_PREFIX: Final = "nccl_pipe_rank_"
 PIPE_SUFFIX: Final = ".pipe"
-DUMP_BYTES: Final = 8 << 20
+# All dumps of one diagnosis.
+DUMPS_S: Final = 3.0
+READER: Final = "services.node_agent.diagnosis.dump_reading"
 READ_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 WRITE_FLAGS: Final = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-class NoObjects(pickle.Unpickler):
-    """Reads pickles of plain data only."""
-
-    def find_class(self, module: str, name: str) -> NoReturn:
-        raise pickle.UnpicklingError(f"{module}.{name} is not plain data")
-
-    def persistent_load(self, pid: object) -> NoReturn:
-        raise pickle.UnpicklingError("a reference is not plain data")
+_recorded = msgspec.json.Decoder(Recorded)
 
 
 def communicators(address: str) -> tuple[RasCommunicator, ...]:
@@ -63,19 +62,25 @@ def communicators(address: str) -> tuple[RasCommunicator, ...]:
     begin = answer.find(b"{")
     if begin < 0:
         raise ValueError("it answers without JSON: NCCL 2.28 or newer does")
-    return from_ras(json.loads(answer[begin:]))
+    try:
+        return from_ras(json.loads(answer[begin:]))
+    except RecursionError as error:
+        raise ValueError("its JSON is nested too deeply") from error
 
 
 def _until_end(connection: socket.socket, deadline: float) -> bytes:
     """Return all bytes until the other side closes. Raises TimeoutError."""
-    found = b""
+    found = bytearray()
     while len(found) < RAS_BYTES:
-        connection.settimeout(max(0.01, deadline - time.monotonic()))
+        left_s = deadline - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError(f"no whole answer within {RAS_S:g} s")
+        connection.settimeout(left_s)
         part = connection.recv(RAS_PART)
         if not part:
             break
         found += part
-    return found
+    return bytes(found)
 
 
 def ask_for_dumps(folder: str, ranks: Sequence[int], ids: Sequence[int]) -> None:
@@ -104,37 +109,50 @@ def _tell(path: str) -> None:
         os.close(descriptor)
 
 
-def recorded(folder: str, rank: int, ids: Sequence[int]) -> tuple[Collective, ...]:
-    """Return the collectives in the last dump of a rank; none without a dump.
-
-    Raises ValueError for a file that is no dump.
-    """
+def recorded(folder: str, ranks: Sequence[int], ids: Sequence[int]) -> dict[int, Recorded]:
+    """Return what the last dump of each rank has. Ranks without a dump are left out."""
+    opened: dict[int, int] = {}
     try:
         with acting_as(ids):
-            data = _contents(f"{folder}/{DUMP_PREFIX}{rank}")
-    except OSError:
-        return ()
-    return from_recorder(_plain(data)) if data else ()
-
-
-def _contents(path: str) -> bytes:
-    descriptor = os.open(path, READ_FLAGS)
-    try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode) or found.st_size > DUMP_BYTES:
-            return b""
-        return os.read(descriptor, DUMP_BYTES)
+            for rank in ranks:
+                descriptor = _opened(f"{folder}/{DUMP_PREFIX}{rank}")
+                if descriptor >= 0:
+                    opened[rank] = descriptor
+        return _read(opened) if opened else {}
+    except OSError as error:
+        return dict.fromkeys(opened, Recorded(error=f"the dump cannot be read: {error}"))
     finally:
-        os.close(descriptor)
+        for descriptor in opened.values():
+            os.close(descriptor)
 
 
-def _plain(data: bytes) -> object:
-    """Return the data of a dump: JSON or a pickle without objects. Raises ValueError."""
+def _opened(path: str) -> int:
+    """Open a dump; return -1 if the path has none."""
     try:
-        if data[:1] == b"{":
-            found: object = json.loads(data)
-        else:
-            found = NoObjects(io.BytesIO(data)).load()
-    except Exception as error:  # a damaged pickle can raise nearly anything
-        raise ValueError(f"the dump cannot be read: {error!r:.200}") from error
-    return found
+        descriptor = os.open(path, READ_FLAGS)
+    except OSError:
+        return -1
+    found = os.fstat(descriptor)
+    if stat.S_ISREG(found.st_mode) and 0 < found.st_size <= DUMP_BYTES:
+        return descriptor
+    os.close(descriptor)
+    return -1
+
+
+def _read(opened: Mapping[int, int]) -> dict[int, Recorded]:
+    """Return what the open dumps have. Raises OSError."""
+    command = [sys.executable, "-m", READER, *map(str, opened.values())]
+    found = output_of(
+        command, DUMPS_S, (ANSWER_BYTES + 1) * len(opened), descriptors=list(opened.values())
+    )
+    lines = found.data.split(b"\n")[:-1]
+    read = dict(zip(opened, map(_answered, lines), strict=False))
+    missing = Recorded(error=f"the dump cannot be read: its reader failed: {found.fault}")
+    return {rank: read.get(rank, missing) for rank in opened}
+
+
+def _answered(line: bytes) -> Recorded:
+    try:
+        return _recorded.decode(line)
+    except UNDECODABLE as error:
+        return Recorded(error=f"the dump cannot be read: {error}")

@@ -3,22 +3,31 @@
 py-spy reads the memory of a process, where it is installed and permitted. Else a process that the
 agent started has registered faulthandler (`libs/job/stacks`): a signal makes it write its stacks to
 a memory file. The signal goes only to a process that has this file open and catches the signal, so
-it ends no program. Tests: tests/integration/test_diagnosis_stacks.py.
+it ends no program.
+
+A job chooses the names of its files and the contents of its memory. The agent therefore reads both
+as the job's user (`ids`, see `acting_as`), and opens memory files only. Tests:
+tests/integration/test_diagnosis_stacks.py.
 """
 
 import ctypes
-import json
 import os
 import re
 import shutil
-import subprocess
+import stat
 import sys
 import time
 from collections.abc import Sequence
+from functools import cache
 from typing import Final, TypedDict
 
+import msgspec
+
 from libs.common.diagnosis.evidence import FRAMES_MAX, TEXT_MAX, Frame
+from libs.common.facts import UNDECODABLE
 from libs.job.stacks import MEMORY_FILE, SIGNAL
+from services.node_agent.diagnosis.bounded_output import output_of
+from services.node_agent.directories.acting_as import acting_as
 from services.node_agent.machine import processes
 
 Stack = tuple[Frame, ...]
@@ -41,6 +50,8 @@ class PySpyThread(TypedDict):
     frames: list[PySpyFrame]
 
 
+_threads = msgspec.json.Decoder(list[PySpyThread])
+
 PY_SPY: Final = "py-spy"
 FAULTHANDLER: Final = "faulthandler"
 MAIN_THREAD: Final = "MainThread"
@@ -50,10 +61,14 @@ WRITTEN_S: Final = 0.5
 WRITTEN_LOOK_S: Final = 0.005
 DUMP_BYTES: Final = 256 * 1024
 DESCRIPTORS_MAX: Final = 4_096
+# The answer of one call of py-spy; a thread of a deep program has some 100 KiB.
+PY_SPY_BYTES: Final = 4 << 20
+LINE_MAX: Final = 999_999_999
+LINK: Final = f"/memfd:{MEMORY_FILE} "
 # Flags of fallocate(2), from <linux/falloc.h>.
 KEEP_SIZE: Final = 1
 PUNCH_HOLE: Final = 2
-LINE: Final = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.*)')
+LINE: Final = re.compile(r'  File "(?P<file>.*)", line (?P<line>[0-9]{1,9}) in (?P<function>.*)')
 THREAD: Final = re.compile(r"(Current thread|Thread) 0x[0-9a-f]+")
 
 
@@ -63,40 +78,44 @@ def py_spy_path() -> str:
     return beside if os.access(beside, os.X_OK) else shutil.which(PY_SPY) or ""
 
 
-def by_py_spy(path: str, pid: int) -> Stack:
+def by_py_spy(path: str, pid: int, ids: Sequence[int] = ()) -> Stack:
     """Return the stack of a process's main thread; empty if py-spy cannot read it.
 
-    `--nonblocking` does not stop the process. py-spy runs as the user of the process, so it can
-    read nothing else.
+    `--nonblocking` does not stop the process. py-spy runs as the job's user, so it can read nothing
+    else, and without the agent's environment, which that user could read. Without `ids` the job
+    runs as the agent's user; processes of other users are left out.
     """
+    if not ids and not _is_own(pid):
+        return ()
     command = [path, "dump", "--nonblocking", "--json", "--pid", str(pid)]
     try:
-        owner = os.stat(f"/proc/{pid}")
-        is_other = owner.st_uid != os.geteuid()
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            timeout=PY_SPY_S,
-            check=True,
-            user=owner.st_uid if is_other else None,
-            group=owner.st_gid if is_other else None,
-        )
-        return _of_threads(json.loads(done.stdout))
-    except (OSError, ValueError, subprocess.SubprocessError):
+        found = output_of(command, PY_SPY_S, PY_SPY_BYTES, ids=ids, env={})
+        return _of_threads(_threads.decode(found.data)) if not found.fault else ()
+    except (OSError, ValueError, *UNDECODABLE):
         return ()
 
 
-def _of_threads(threads: list[PySpyThread]) -> Stack:
-    """Return the frames of the main thread in py-spy's answer. Raises ValueError."""
+def _is_own(pid: int) -> bool:
+    """Return whether all user ids of a process are the agent's."""
     try:
-        main = next((one for one in threads if one["thread_name"] == MAIN_THREAD), threads[-1])
-        return tuple(map(_frame, main["frames"][:FRAMES_MAX]))
-    except (LookupError, TypeError) as error:
-        raise ValueError(f"py-spy's answer has another form: {error!r}") from error
+        text = processes.read(f"/proc/{pid}/status", processes.MAX_STAT_BYTES)
+    except OSError:
+        return False
+    found = next((line.split()[1:] for line in text.splitlines() if line.startswith(b"Uid:")), [])
+    return set(map(int, found)) == {os.geteuid()}
+
+
+def _of_threads(threads: Sequence[PySpyThread]) -> Stack:
+    """Return the frames of the main thread in py-spy's answer. Raises ValueError."""
+    if not threads:
+        raise ValueError("py-spy's answer has no thread")
+    main = next((one for one in threads if one["thread_name"] == MAIN_THREAD), threads[-1])
+    return tuple(map(_frame, main["frames"][:FRAMES_MAX]))
 
 
 def _frame(frame: PySpyFrame) -> Frame:
-    return Frame(frame["name"][:TEXT_MAX], frame["filename"][-TEXT_MAX:], int(frame["line"]))
+    line = min(max(frame["line"], 0), LINE_MAX)
+    return Frame(frame["name"][:TEXT_MAX], frame["filename"][-TEXT_MAX:], line)
 
 
 class Dump:
@@ -115,39 +134,63 @@ class Dump:
         os.close(self.descriptor)
 
 
-def open_dump(pid: int) -> Dump | None:
+def open_dump(pid: int, ids: Sequence[int] = ()) -> Dump | None:
     """Return the memory file of a process; None if it did not register faulthandler."""
     try:
-        if not _catches_signal(pid):
-            return None
-        for name in os.listdir(f"/proc/{pid}/fd")[:DESCRIPTORS_MAX]:
-            path = f"/proc/{pid}/fd/{name}"
-            if os.readlink(path).startswith(f"/memfd:{MEMORY_FILE} "):
-                return _opened(path)
+        with acting_as(ids):
+            return _dump_of(pid)
     except OSError:
         return None
-    return None
 
 
-def written_bytes(pid: int) -> int:
+def written_bytes(pid: int, ids: Sequence[int] = ()) -> int:
     """Return how many bytes of stacks a process ever wrote: they are no sign of its progress."""
-    dump = open_dump(pid)
+    dump = open_dump(pid, ids)
     if dump is None:
         return 0
     dump.close()
     return dump.size
 
 
-def _opened(path: str) -> Dump | None:
-    """Open a memory file. The process may have put another file in its place meanwhile."""
-    descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-    if os.readlink(f"/proc/self/fd/{descriptor}").startswith(f"/memfd:{MEMORY_FILE} "):
-        return Dump(descriptor, os.fstat(descriptor).st_size)
-    os.close(descriptor)
+def _dump_of(pid: int) -> Dump | None:
+    if not _catches_signal(pid):
+        return None
+    for name in os.listdir(f"/proc/{pid}/fd")[:DESCRIPTORS_MAX]:
+        path = f"/proc/{pid}/fd/{name}"
+        if os.readlink(path).startswith(LINK) and (dump := _opened(path)) is not None:
+            return dump
     return None
 
 
-def by_faulthandler(pids: Sequence[int]) -> dict[int, Stack]:
+def _opened(path: str) -> Dump | None:
+    """Open a memory file.
+
+    A file that the job mounted can have the same link, so its name proves nothing. The file is held
+    by its path before it is opened: the job could put a device in its place, and opening a device
+    can act on it.
+    """
+    held = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        seen = os.fstat(held)
+        if not stat.S_ISREG(seen.st_mode) or seen.st_nlink or seen.st_dev != _memory_device():
+            return None
+        flags = os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC
+        return Dump(os.open(f"/proc/self/fd/{held}", flags), seen.st_size)
+    finally:
+        os.close(held)
+
+
+@cache
+def _memory_device() -> int:
+    """Return the device number of memory files. Only the kernel puts files there."""
+    descriptor = os.memfd_create(MEMORY_FILE)
+    try:
+        return os.fstat(descriptor).st_dev
+    finally:
+        os.close(descriptor)
+
+
+def by_faulthandler(pids: Sequence[int], ids: Sequence[int] = ()) -> dict[int, Stack]:
     """Return the stacks of the main threads of the processes that registered faulthandler.
 
     All are signalled first, so that their stacks are of about the same moment.
@@ -155,14 +198,22 @@ def by_faulthandler(pids: Sequence[int]) -> dict[int, Stack]:
     dumps: dict[int, Dump] = {}
     try:
         for pid in pids:
-            if (dump := open_dump(pid)) is not None:
+            if (dump := open_dump(pid, ids)) is not None:
                 dumps[pid] = dump
-                if not processes.send([pid], SIGNAL):
+                if not _is_signalled(pid, ids):
                     dumps.pop(pid).close()
         return _written(dumps)
     finally:
         for dump in dumps.values():
             dump.close()
+
+
+def _is_signalled(pid: int, ids: Sequence[int]) -> bool:
+    try:
+        with acting_as(ids):
+            return processes.send([pid], SIGNAL) > 0
+    except OSError:
+        return False
 
 
 def _written(dumps: dict[int, Dump]) -> dict[int, Stack]:
