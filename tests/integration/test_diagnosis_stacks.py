@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from libs.common.diagnosis.evidence import Frame
+from libs.job.stacks import SIGNAL
 from services.node_agent.diagnosis import stacks
 from services.node_agent.diagnosis.launch_hook import HOOK
 
@@ -92,7 +94,7 @@ def test_an_interpreter_without_the_hook_gets_no_signal(tmp_path: Path, flag: st
 
 
 def test_a_process_that_took_the_handler_away_gets_no_signal(tmp_path: Path) -> None:
-    text = f"import faulthandler\nfaulthandler.unregister({stacks.SIGNAL})\n{STUCK}stuck()\n"
+    text = f"import faulthandler\nfaulthandler.unregister({SIGNAL})\n{STUCK}stuck()\n"
     with program(tmp_path, text) as process:
         assert functions(process.pid) == []
         assert process.poll() is None
@@ -114,7 +116,7 @@ def test_a_file_with_the_name_of_a_memory_file_is_not_opened(
 ) -> None:
     own = tmp_path / "own"
     text = f"import faulthandler\nfile = open({str(own)!r}, 'w+')\n"
-    text += f"faulthandler.register({stacks.SIGNAL}, file=file)\n{STUCK}stuck()\n"
+    text += f"faulthandler.register({SIGNAL}, file=file)\n{STUCK}stuck()\n"
     with program(tmp_path, text, "") as process:
         for name in (str(own), str(tmp_path / "gone")):
             monkeypatch.setattr(stacks, "LINK", name)
@@ -198,4 +200,4 @@ def test_the_answer_of_py_spy_is_read_from_the_main_thread(tmp_path: Path) -> No
     spy = tmp_path / "py-spy"
     spy.write_text(f"#!/bin/sh\necho '[{other}, {main}]'\n")
     spy.chmod(0o700)
-    assert stacks.by_py_spy(str(spy), os.getpid()) == (stacks.Frame("stuck", "/src/a.py", 3),)
+    assert stacks.by_py_spy(str(spy), os.getpid()) == (Frame("stuck", "/src/a.py", 3),)
