@@ -40,10 +40,6 @@ class Rank(NamedTuple):
         return self.seen[-1]
 
     @property
-    def label(self) -> str:
-        return f"rank {self.number} on {self.node.node_id}"
-
-    @property
     def waiting(self) -> int:
         """The part of the looks, in hundredths, in which the rank was in a collective."""
         inside = sum(place.kind == places.COLLECTIVE for place in self.seen)
