@@ -1,5 +1,5 @@
-"""Random facts about prices, diagnoses, the use of models and devices, and idle devices: those that writers could record
-now, and invalid ones.
+"""Random facts about prices, diagnoses, the use of models and devices, and idle devices: those that
+writers could record now, and invalid ones.
 """
 
 from collections.abc import Iterator
@@ -14,6 +14,8 @@ from libs.common.state.job import idle_since_ns
 from tests.property.fact_values import KEYS, TENANTS
 
 NAMES = ("h100", "any")
+# No member of a walk becomes idle at this time.
+NOT_NOW_NS = 2
 ACTIONS = ("off", "warn", "checkpoint", "release")
 
 
@@ -79,7 +81,7 @@ def by_scheduler(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
                 attempt=job.attempt,
                 idle_s=1,
                 action=chance.choice(ACTIONS),
-                since_ns=idle_since_ns(job) or 1,
+                since_ns=idle_since_ns(job) or NOT_NOW_NS,
                 ends_ns=chance.randrange(9),
             )
 
