@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from libs.common.folds import job_fold
+from libs.common.transport import archive
+from libs.common.transport.bus import Bus
 from libs.common.transport.log_memory import MemoryStream
 from libs.common.transport.revisions import MemoryRevisions
 from services.api_gateway.notify import delivery
@@ -21,6 +24,7 @@ from tests.integration.notify_world import (
     relay,
     until,
 )
+from tests.integration.test_gateway_archive import archived
 
 
 @pytest.fixture(autouse=True)
@@ -125,6 +129,62 @@ async def test_more_messages_than_a_queue_holds_come_from_the_log(
         hook.status = 200
         await until(lambda: len(hook.got) == 12)
         assert jobs(hook) == ran
+
+
+async def forgotten(world: World, hook: Receiver) -> list[str]:
+    """Jobs whose ends are in the log, and of which the state knows the last one alone.
+
+    All began before the destination. The first one's message fails, so those of the others wait in
+    the log.
+    """
+    await begun(world)
+    ids = [(await world.submit(name=f"train-{n}"))["id"] for n in range(4)]
+    for job in ids:
+        await world.writers.queue(job)
+        for move in (world.writers.place, world.writers.start, world.writers.finish):
+            await move(job, "n1")
+    hook.status = 500
+    await add(world, "hook", webhook=hook.url)
+    await world.writers.close(ids[0])
+    await until(lambda: hook.tries >= 1)
+    for job in ids[1:]:
+        await world.writers.close(job)
+    await world.settle()
+    assert list(world.gateway.cluster.jobs) == ids[-1:]
+    hook.status = 200
+    return ids
+
+
+async def test_jobs_that_the_state_has_forgotten_are_found_in_the_archive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_fold, "ENDED_JOBS_KEPT", 1)
+    monkeypatch.setattr(delivery, "QUEUE_MAX", 1)
+    stream = MemoryStream()
+    async with receiver() as hook, notify_world(tmp_path, stream=stream) as world:
+        ids = await forgotten(world, hook)
+        await until(lambda: len(hook.got) == 1)
+        async with archived(world, stream, tmp_path):
+            await until(lambda: len(hook.got) == 4)
+        assert jobs(hook) == ids
+        assert [body["job_name"] for body in bodies(hook)] == [f"train-{n}" for n in range(4)]
+
+
+async def test_facts_about_jobs_that_no_archive_knows_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def unknown(bus: Bus, job_id: str) -> list[int]:
+        return []
+
+    monkeypatch.setattr(job_fold, "ENDED_JOBS_KEPT", 1)
+    monkeypatch.setattr(delivery, "QUEUE_MAX", 1)
+    monkeypatch.setattr(archive, "job_seqs", unknown)
+    async with receiver() as hook, notify_world(tmp_path) as world:
+        ids = await forgotten(world, hook)
+        await until(lambda: len(hook.got) == 2)
+        assert jobs(hook) == [ids[0], ids[-1]]
+        found = await row(world, "hook")
+        assert (found["sent"], found["skipped"]) == (2, 2)
 
 
 async def test_old_messages_are_given_up_with_a_count(

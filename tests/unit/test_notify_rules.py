@@ -3,8 +3,18 @@
 from libs.common import facts as f
 from libs.common.folds.notification_fold import DESTINATIONS_MAX, OF_TENANT_MAX
 from libs.common.model import JobId, JobSpec, NodeId, TenantId
+from libs.common.model_spec import Replica
 from libs.common.state.notifications import Destination
-from services.api_gateway.notify.rules import About, about, choosable, shown_to, wants
+from services.api_gateway.notify.rules import (
+    About,
+    Origin,
+    about,
+    choosable,
+    forgotten,
+    origins,
+    shown_to,
+    wants,
+)
 from tests.history import History
 
 RED, BLUE = TenantId("red"), TenantId("blue")
@@ -104,6 +114,35 @@ def test_a_fact_is_about_its_job_with_user_name_and_nodes() -> None:
     assert about(history.cluster, f.JobQueued(job_id=JobId("gone"))) == About(job_id="gone")
     named = f.BudgetExhausted(tenant=RED, gpu_hours=1, used_share_ms=1)
     assert about(history.cluster, named).tenant == "red"
+
+
+def test_a_job_that_the_state_has_forgotten_has_the_origin_of_its_first_fact() -> None:
+    history = History()
+    spec = JobSpec(command=("true",), name="train")
+    submitted = f.JobSubmitted(job_id=JobId("j1"), spec=spec, tenant=RED, user="ada")
+    added = (Replica(JobId("chat-3"), spec),)
+    scaled = f.ReplicasScaled(model="chat", generation=1, add=added, tenant=RED, user="bob")
+    found = origins((submitted, scaled, LOST))
+    assert found == {
+        "j1": Origin("red", "ada", "train"),
+        "chat-3": Origin("red", "bob", "train", "chat"),
+    }
+    assert about(history.cluster, CLOSED, found["j1"]) == About(
+        tenant="red", user="ada", job_id="j1", job_name="train"
+    )
+    gone = f.JobClosed(job_id=JobId("chat-3"), attempt=1, outcome="failed")
+    assert about(history.cluster, gone, found["chat-3"]).model == "chat"
+
+
+def test_a_job_is_forgotten_if_neither_state_nor_fact_tells_its_tenant() -> None:
+    history = History()
+    assert forgotten(history.cluster, CLOSED) == "j1"
+    assert forgotten(history.cluster, LOST) == ""
+    charged = f.UsageCharged(job_id=JobId("j1"), attempt=1, tenant=RED, share_ms=1)
+    assert forgotten(history.cluster, charged) == ""
+    spec = JobSpec(command=("true",))
+    history.say(f.JobSubmitted(job_id=JobId("j1"), spec=spec, tenant=RED, user="ada"))
+    assert forgotten(history.cluster, CLOSED) == ""
 
 
 def setting(name: str, tenant: TenantId = RED) -> f.NotificationSet:

@@ -43,12 +43,15 @@ logger = logging.getLogger(__name__)
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """A message that waits, with the place of its fact."""
+    """A message that waits, with the place of its fact.
+
+    Without a notice it is only counted: it is about a job of an unknown tenant.
+    """
 
     seq: int
     position: int
     at_ns: int
-    notice: Notice
+    notice: Notice | None
 
 
 class Delivery:
@@ -107,7 +110,7 @@ class Delivery:
             async with aclosing(entries.scan(first, upto)) as slices:
                 async for piece in slices:
                     for entry in piece:
-                        found = self.notifier.chosen(self.destination, entry)
+                        found = await self.notifier.chosen(self.destination, entry)
                         done = (after.seq, after.position)
                         self.queue += [each for each in found if (each.seq, each.position) > done]
                         first = entry.seq
@@ -123,9 +126,14 @@ class Delivery:
             self.progress = msgspec.structs.replace(after, seq=first, position=WHOLE)
 
     async def _deliver(self, waiting: Waiting) -> None:
-        """Send one message until it is accepted or given up."""
+        """Send one message until it is accepted or given up, or count one without a notice."""
         while True:
             await self._own_turn()
+            if waiting.notice is None:
+                text = "%s: a fact of commit %d is skipped: its job is in no archive"
+                logger.warning(text, self.place.key, waiting.seq)
+                await self._pass(waiting, skipped=1)
+                return
             clock = self.notifier.gateway.clock
             try:
                 await self.notifier.send(self.destination, waiting.notice)

@@ -19,9 +19,10 @@ from libs.common.state.notifications import Destination
 from libs.common.transport.log import Entry
 from libs.common.transport.revisions import MemoryRevisions, Revisions
 from services.api_gateway.notify import rules
-from services.api_gateway.notify.delivery import Delivery, Waiting, sealed_of
+from services.api_gateway.notify.delivery import KEEP_S, Delivery, Waiting, sealed_of
 from services.api_gateway.notify.lease import SendingLease
 from services.api_gateway.notify.messages import Notice, notice_of
+from services.api_gateway.notify.origins import Origins
 from services.api_gateway.notify.sending import Sender
 from services.api_gateway.times import rfc3339
 from services.api_gateway.views.history import summary
@@ -44,6 +45,7 @@ class Notifier:
         self.gateway = gateway
         self.use(MemoryRevisions())
         self.sender = Sender(gateway.settings)
+        self.origins = Origins(gateway.entries, gateway.bus)
         self.head = 0
         # The time of the last test message of each destination.
         self.tests: dict[str, int] = {}
@@ -79,16 +81,37 @@ class Notifier:
             all_mail=bool(destination.tenants),
         )
 
-    def chosen(self, destination: Destination, entry: Entry) -> list[Waiting]:
-        """Return the messages of a commit for a destination."""
+    async def chosen(self, destination: Destination, entry: Entry) -> list[Waiting]:
+        """Return the messages of a commit for a destination. Raises Unavailable.
+
+        A fact about a job of an unknown tenant has no message, and is counted in its place.
+        """
         commit = reading.read_alone(entry.subject, entry.data)
+        self.origins.note(commit)
         found = []
         for position, fact in enumerate(commit.facts):
-            if kind_of(fact).startswith(destination.kinds):
-                subject = rules.about(self.gateway.cluster, fact)
-                if rules.wants(destination, fact, subject):
-                    found.append(self._waiting(destination, entry.seq, commit, position, subject))
+            if not kind_of(fact).startswith(destination.kinds):
+                continue
+            job_id = rules.forgotten(self.gateway.cluster, fact)
+            origin = await self._origin(job_id, commit.at_ns) if job_id else None
+            subject = rules.about(self.gateway.cluster, fact, origin)
+            if rules.wants(destination, fact, subject):
+                found.append(self._waiting(destination, entry.seq, commit, position, subject))
+            elif job_id and not subject.tenant and rules.ALL_TENANTS not in destination.tenants:
+                found.append(Waiting(entry.seq, position, commit.at_ns, notice=None))
         return found
+
+    async def _origin(self, job_id: str, at_ns: int) -> rules.Origin | None:
+        """Return the origin of a job that the state has forgotten; None if it is not known.
+
+        Raises Unavailable while the archive does not answer, until the message would be given up.
+        """
+        try:
+            return await self.origins.of(job_id)
+        except Unavailable:
+            if self.gateway.clock.wall_ns() - at_ns > KEEP_S * 1_000_000_000:
+                return None
+            raise
 
     def _waiting(
         self,

@@ -4,6 +4,7 @@ Pure. A destination sees no more than its tenant may read in the log. Tests:
 tests/unit/test_notify_rules.py.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -36,28 +37,65 @@ class About(msgspec.Struct, frozen=True):
     nodes: tuple[str, ...] = ()
 
 
+class Origin(msgspec.Struct, frozen=True):
+    """Whose a job is, and what it is called."""
+
+    tenant: str
+    user: str = ""
+    job_name: str = ""
+    model: str = ""
+    nodes: tuple[str, ...] = ()
+
+
 def choosable() -> tuple[str, ...]:
     """Return the kinds of facts that notifications may choose, sorted."""
     return tuple(sorted(kind for kind in KINDS if not kind.startswith(NEVER)))
 
 
-def about(cluster: Cluster, fact: AnyFact | Unknown) -> About:
-    """Return what the fact is about. A job that the state has forgotten has no tenant."""
+def about(cluster: Cluster, fact: AnyFact | Unknown, origin: Origin | None = None) -> About:
+    """Return what the fact is about. `origin` is that of a job that the state has forgotten."""
     job_id = str(getattr(fact, "job_id", ""))
     job = cluster.jobs.get(JobId(job_id))
-    model = _model_of(cluster, fact, job)
-    known = cluster.models.get(model)
-    tenant = getattr(fact, "tenant", "") or (
-        job.tenant if job is not None else known.tenant if known is not None else ""
-    )
-    user = job.user if job is not None else known.user if known is not None else ""
+    begun = _origin(job) if job is not None else origin
+    model = _model_of(fact, begun)
+    owner = begun or cluster.models.get(model)
     return About(
-        tenant=str(tenant),
-        user=user or str(getattr(fact, "user", "")),
+        tenant=str(getattr(fact, "tenant", "") or (owner.tenant if owner is not None else "")),
+        user=(owner.user if owner is not None else "") or str(getattr(fact, "user", "")),
         job_id=job_id,
-        job_name=job.spec.name if job is not None else "",
+        job_name=begun.job_name if begun is not None else "",
         model=model,
-        nodes=_nodes_of(fact, job),
+        nodes=_nodes_of(fact, begun),
+    )
+
+
+def forgotten(cluster: Cluster, fact: AnyFact | Unknown) -> str:
+    """Return the job whose tenant neither the fact nor the state tells; empty if there is none."""
+    job_id = str(getattr(fact, "job_id", ""))
+    return "" if JobId(job_id) in cluster.jobs or getattr(fact, "tenant", "") else job_id
+
+
+def origins(commit_facts: Iterable[AnyFact | Unknown]) -> dict[str, Origin]:
+    """Return the jobs that these facts begin, except elements of arrays."""
+    found = {}
+    for fact in commit_facts:
+        if isinstance(fact, f.JobSubmitted):
+            found[str(fact.job_id)] = Origin(fact.tenant, fact.user, fact.spec.name)
+        elif isinstance(fact, f.ReplicasScaled):
+            for each in fact.add:
+                begun = Origin(fact.tenant, fact.user, each.spec.name, fact.model)
+                found[str(each.job_id)] = begun
+    return found
+
+
+def _origin(job: Job) -> Origin:
+    is_replica = job.spec.serve is not None
+    return Origin(
+        tenant=job.tenant,
+        user=job.user,
+        job_name=job.spec.name,
+        model=str(job.job_id).rpartition("-")[0] if is_replica else "",
+        nodes=tuple(str(node) for node in job.members),
     )
 
 
@@ -97,18 +135,16 @@ def _may_read(destination: Destination, fact: AnyFact | Unknown, subject: About)
     return subject.tenant == destination.tenant or (not subject.tenant and isinstance(fact, OF_ALL))
 
 
-def _model_of(cluster: Cluster, fact: AnyFact | Unknown, job: Job | None) -> str:
+def _model_of(fact: AnyFact | Unknown, begun: Origin | None) -> str:
     """Return the model that the fact is about: named, or the one of a replica."""
     if named := str(getattr(fact, "model", "")):
         return named
     if f.kind_of(fact).startswith(("model.", "replicas.")):
         return str(getattr(fact, "name", ""))
-    if job is not None and job.spec.serve is not None:
-        return str(job.job_id).rpartition("-")[0]
-    return ""
+    return begun.model if begun is not None else ""
 
 
-def _nodes_of(fact: AnyFact | Unknown, job: Job | None) -> tuple[str, ...]:
+def _nodes_of(fact: AnyFact | Unknown, begun: Origin | None) -> tuple[str, ...]:
     if named := str(getattr(fact, "node_id", "")):
         return (named,)
-    return tuple(str(node) for node in job.members) if job is not None else ()
+    return begun.nodes if begun is not None else ()
