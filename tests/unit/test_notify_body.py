@@ -90,6 +90,10 @@ def test_values_of_another_request_are_not_used() -> None:
     assert agreed(Sealed(URL), "") == Sealed(URL)
 
 
+def test_no_secret_of_a_user_has_the_name_of_a_destination_in_the_vault() -> None:
+    assert body.vault_name("d") == "=notify.d"
+
+
 def test_an_own_key_is_kept_in_one_form() -> None:
     plain = base64.b64encode(b"o" * 24).decode()
     made = wish({"webhook": URL, "key": plain})

@@ -134,6 +134,14 @@ def test_a_job_that_the_state_has_forgotten_has_the_origin_of_its_first_fact() -
     assert about(history.cluster, gone, found["chat-3"]).model == "chat"
 
 
+def test_a_fact_about_a_model_names_it() -> None:
+    cluster = History().cluster
+    undeployed = f.ModelUndeployed(name="chat", tenant=RED)
+    scaled = f.ReplicasScaled(model="chat", generation=1, tenant=RED)
+    for fact in (undeployed, scaled):
+        assert about(cluster, fact) == About(tenant="red", model="chat")
+
+
 def test_a_job_is_forgotten_if_neither_state_nor_fact_tells_its_tenant() -> None:
     history = History()
     assert forgotten(history.cluster, CLOSED) == "j1"

@@ -59,9 +59,10 @@ def about(cluster: Cluster, fact: AnyFact | Unknown, origin: Origin | None = Non
     begun = _origin(job) if job is not None else origin
     model = _model_of(fact, begun)
     owner = begun or cluster.models.get(model)
+    tenant, user = (str(owner.tenant), owner.user) if owner is not None else ("", "")
     return About(
-        tenant=str(getattr(fact, "tenant", "") or (owner.tenant if owner is not None else "")),
-        user=(owner.user if owner is not None else "") or str(getattr(fact, "user", "")),
+        tenant=str(getattr(fact, "tenant", "")) or tenant,
+        user=user or str(getattr(fact, "user", "")),
         job_id=job_id,
         job_name=begun.job_name if begun is not None else "",
         model=model,
@@ -72,7 +73,8 @@ def about(cluster: Cluster, fact: AnyFact | Unknown, origin: Origin | None = Non
 def forgotten(cluster: Cluster, fact: AnyFact | Unknown) -> str:
     """Return the job whose tenant neither the fact nor the state tells; empty if there is none."""
     job_id = str(getattr(fact, "job_id", ""))
-    return "" if JobId(job_id) in cluster.jobs or getattr(fact, "tenant", "") else job_id
+    tenant = str(getattr(fact, "tenant", ""))
+    return "" if tenant or JobId(job_id) in cluster.jobs else job_id
 
 
 def origins(commit_facts: Iterable[AnyFact | Unknown]) -> dict[str, Origin]:
