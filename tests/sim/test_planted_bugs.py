@@ -112,7 +112,23 @@ def planned_stop(seed: int) -> faults.Plan:
     )
 
 
-@pytest.mark.parametrize("plant", WITHIN, ids=lambda plant: plant.__name__)
+# These take 15 to 30 s each: `make drills` searches them.
+SLOW: Final = (
+    planted.allocation_extensions_are_ignored,
+    planted.a_take_over_forgets_timers_of_held_devices,
+    planted.a_time_slice_ends_at_once,
+    planted.cpus_and_memory_are_not_counted,
+    planted.fifo_runs_the_last_job_first,
+    planted_fabric.a_gang_starts_on_a_suspect_of_its_preflight,
+    planted_leases.a_job_that_ignores_its_lease_is_requeued_too_early,
+    planted_leases.a_node_is_removed_with_running_jobs,
+)
+PLANTS: Final = [
+    pytest.param(plant, marks=pytest.mark.drill if plant in SLOW else ()) for plant in WITHIN
+]
+
+
+@pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.__name__)
 def test_a_planted_bug_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
     for seed in range(BEGINS.get(plant, 0), WITHIN[plant]):
