@@ -9,18 +9,14 @@ import pytest
 from libs.common import facts as f
 from libs.common import subjects
 from libs.common.folds import member_fold, node_fold
-from libs.common.leadership.leading import Leading
 from libs.common.life import node_life
 from libs.common.model import NodeId
 from libs.common.state.cluster import Cluster, Job, is_leaving
-from services.node_agent.core import observations
-from services.node_agent.heartbeats import Heartbeats
 from services.node_agent.peers import gossip
 from services.scheduler.decide import decide, nodes
 from services.scheduler.leases import leases, renewals
 from services.scheduler.leases.leases import Leases
 from services.scheduler.leases.renewals import Renewals
-from services.scheduler.service import Scheduler
 from tests.sim.hangs import SimWatchdog
 from tests.sim.machine import Machine
 from tests.sim.slot import Slot
@@ -58,30 +54,6 @@ def another_writer_declares_nodes_lost(patch: pytest.MonkeyPatch) -> None:
         return {**slots(self), "watchdog": Slot(self, "watchdog", "control", watch)}
 
     patch.setattr(World, "_slots", with_watchdog)
-
-
-def a_lease_counts_from_its_answer(patch: pytest.MonkeyPatch) -> None:
-    """The agent counts a lease from the answer to its heartbeat, not from the heartbeat itself."""
-    begin = Heartbeats.__init__
-
-    def late(self: Heartbeats, *given: Any, **named: Any) -> None:
-        begin(self, *given, **named)
-        tell = self.tell
-
-        def tell_late(seen: Any) -> None:
-            if isinstance(seen, observations.LeaseReceived):
-                seen = msgspec.structs.replace(seen, sent_boot_ns=self.clock.boot_ns())
-            tell(seen)
-
-        self.tell = tell_late
-
-    patch.setattr(Heartbeats, "__init__", late)
-
-
-def a_deposed_scheduler_grants_leases(patch: pytest.MonkeyPatch) -> None:
-    """A scheduler grants leases although its term is over: it does not reach the log any more."""
-    patch.setattr(Scheduler, "may_grant", lambda self, now: True)
-    patch.setattr(Leading, "is_useful", lambda self: self.epoch > 0)
 
 
 def a_new_profile_counts_at_once(patch: pytest.MonkeyPatch) -> None:
