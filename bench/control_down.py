@@ -3,9 +3,10 @@
 Fifty jobs run on eight nodes. Each writes the time to a file of its own, a hundred times in ten
 seconds. The services are killed (SIGKILL) and stay down for MINUTES (10; QUICK: 1), while the
 nodes extend each other's leases. `lost` counts jobs that are not in their first attempt afterwards
-or stopped writing for PAUSE_S. Then the same again, with two nodes cut off from the log meanwhile:
-their jobs must stop within a lease (`stopped_max_s`), go on elsewhere, and never write at the same
-time as the attempt after them (`overlap_s`; negative: the time between them).
+or stopped writing for PAUSE_S. Then the same again, with two nodes cut off from the log meanwhile,
+and not from each other: their leases are extended too, until the services are back. Then their jobs
+must stop (`stopped_max_s` after the kill), start elsewhere, and never write at the same time as the
+attempt after them (`overlap_s`; negative: the time between them).
 """
 
 import asyncio

@@ -123,6 +123,7 @@ def test_nothing_is_lost_while_every_part_is_killed_in_turn(stack: Stack) -> Non
     assert not left, f"not completed: {[(job, state_of(stack, job)) for job in left]}"
     for job in ids:
         facts = [row["fact"]["kind"] for row in shown(stack, f"/v1/jobs/{job}/history")["facts"]]
-        assert facts.count("job.submitted") == facts.count("job.finished") == 1, (job, facts)
+        # An agent that was killed may report a start or an end again, which changes nothing.
+        assert facts.count("job.submitted") == facts.count("job.closed") == 1, (job, facts)
     until(lambda: healthy_nodes(stack) == 4, "every node is healthy again")
     until(lambda: stack.verify().returncode == 0, "the archive has all of the log")
