@@ -1,4 +1,5 @@
-"""What tracing costs a PyTorch process: when it is only ready for it, and while it is traced.
+"""Processor time that tracing costs a PyTorch process: while it only waits for one, and while it is
+traced.
 
 A process trains a small model, as Muster starts it. `idle_overhead_pct` is the part of its
 processor time that the thread takes which asks for orders: nothing else runs until a trace begins.

@@ -50,7 +50,7 @@ DISTRIBUTED_FILES: Final = ("torch/distributed/", "torch/nn/parallel/", "mpi4py/
 
 
 class Place(NamedTuple):
-    """What a process does, in which function, and where in the user's own code."""
+    """The activity of a process, its function, and the line in the user's own code."""
 
     kind: str
     name: str

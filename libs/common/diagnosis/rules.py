@@ -18,7 +18,7 @@ from libs.common.diagnosis.places import Place
 from libs.common.diagnosis.ranks import Rank, Seen, expected, gathered, homes, is_majority, rank_of
 from libs.common.diagnosis.words import capital, common, groups, named, notes, others, port_words
 
-# A rank that is in a collective in at most this part of the looks (hundredths) waits for nobody.
+# A rank that is in a collective in at most this part of the looks (hundredths) waits for no other.
 FREE_AT_MOST: Final = 34
 # A link is suspect from so many errors on, and if it has so many times those of any other device.
 LINK_ERRORS: Final = 10

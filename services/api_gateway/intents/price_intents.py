@@ -47,7 +47,7 @@ class PriceBody(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class IdleBody(msgspec.Struct, frozen=True, kw_only=True):
-    """What happens to a tenant's jobs whose GPUs are all idle.
+    """The policy for a tenant's jobs whose GPUs are all idle.
 
     `action`: off, warn, checkpoint or release. The user is warned after `idle_for`, and a job is
     ended `grace` later. Both are durations.

@@ -14,7 +14,7 @@ RANGES: Final = (("duration_s", 1, DURATION_MAX_S),)
 
 
 class TraceBody(msgspec.Struct, frozen=True, kw_only=True):
-    """What to trace.
+    """The ranks and the details of a trace.
 
     `ranks`: empty for all. `stacks` adds Python's call stacks, `shapes` the shapes of inputs,
     `memory` allocations; each makes the trace larger and the job slower.

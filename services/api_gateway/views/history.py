@@ -21,6 +21,7 @@ from services.api_gateway.views.fabric_words import FABRIC_WORDS
 from services.api_gateway.views.lock_words import LOCK_WORDS
 from services.api_gateway.views.tenant_words import TENANT_WORDS
 from services.api_gateway.views.use_words import USE_WORDS
+from services.api_gateway.views.user_words import user_named as _user
 
 SEQS_PER_JOB: Final = 1_000
 FIRST_KEPT: Final = 100
@@ -202,11 +203,6 @@ def _updated(fact: f.JobUpdated) -> str:
     changes += [f"time limit {fact.time_limit_s} s"] if fact.time_limit_s is not None else []
     changes += ["held" if fact.held else "released"] if fact.held is not None else []
     return f"changed by {_user(fact.user)}: {', '.join(changes) or 'nothing'}"
-
-
-def _user(name: str) -> str:
-    """Return the user's name; old facts may lack it."""
-    return name or "an unknown user"
 
 
 def _reservation(fact: f.ReservationSet) -> str:

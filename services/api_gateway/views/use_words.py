@@ -7,6 +7,7 @@ from libs.common import facts as f
 from services.api_gateway.times import rfc3339
 from services.api_gateway.views.diagnosis_words import DIAGNOSIS_WORDS
 from services.api_gateway.views.usage import money
+from services.api_gateway.views.user_words import user_named
 
 
 def _price(fact: f.PriceSet) -> str:
@@ -15,12 +16,12 @@ def _price(fact: f.PriceSet) -> str:
         if fact.removed
         else f"{money(fact.micros_per_hour)} {fact.currency} for one GPU and hour"
     )
-    return f"price of {fact.name}: {what}, by {fact.user or 'an unknown user'}"
+    return f"price of {fact.name}: {what}, by {user_named(fact.user)}"
 
 
 def _policy(fact: f.IdlePolicySet) -> str:
     after = f" after {fact.idle_s} s" if fact.action != "off" else ""
-    user = fact.user or "an unknown user"
+    user = user_named(fact.user)
     return f"jobs of {fact.tenant} with idle GPUs: {fact.action}{after}, by {user}"
 
 

@@ -93,7 +93,7 @@ class Part:
         """Note the threads that trace: PyTorch makes one when it gets its first order."""
         pid = self.caller.pid
         if self.caller.tracer == datagrams.CUPTI:
-            self.door.tracers[pid] = observing.library_threads(pid)
+            self.door.tracers[pid] = observing.cupti_threads(pid)
         elif self.began and not self.door.tracers.get(pid):
             self.door.tracers[pid] = observing.threads(pid) - self.began
         self.door.tracers.setdefault(pid, set())

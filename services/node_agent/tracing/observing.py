@@ -67,7 +67,7 @@ def used(pid: int, at_ns: int, tracers: Collection[str]) -> Used:
     return Used(at_ns, _process_ns(pid), sum(_thread_ns(pid, thread) for thread in tracers))
 
 
-def library_threads(pid: int) -> set[str]:
+def cupti_threads(pid: int) -> set[str]:
     """Return the threads of Muster's CUPTI library."""
     return {thread for thread in threads(pid) if _name_of(pid, thread) == TRACER}
 

@@ -71,7 +71,7 @@ class Tracing:
     ) -> None:
         self.state_dir, self.build, self.origin = state_dir, build, origin
         # The CUPTI library, once it is built; empty before, and where it is not wanted.
-        self.library = ""
+        self.cupti_path = ""
         self.doors: dict[str, Door] = {}
         self.captures: dict[str, Capture] = {}
         self.tasks: set[asyncio.Task[None]] = set()
@@ -130,10 +130,10 @@ class Tracing:
 
     def _injected(self, door: Door) -> dict[str, str]:
         """Copy the CUPTI library into the attempt's folder, which containers have too."""
-        target = f"{door.folder}/{os.path.basename(self.library)}"
+        target = f"{door.folder}/{os.path.basename(self.cupti_path)}"
         try:
-            if self.library:
-                _copy_new(self.library, target)
+            if self.cupti_path:
+                _copy_new(self.cupti_path, target)
                 return {INJECTION: target}
         except OSError as error:
             logger.warning("%s: %s", target, error)
@@ -168,7 +168,7 @@ class Tracing:
 
     async def _build(self) -> None:
         try:
-            self.library = await asyncio.to_thread(self.build)
+            self.cupti_path = await asyncio.to_thread(self.build)
         except NotBuilt as error:
             logger.warning("programs that do not use PyTorch cannot be traced: %s", error)
 
