@@ -72,6 +72,9 @@ WIDE_CATCHES: Final = {
     "libs/job/stacks/sitecustomize.py in _register_again": (
         "must never break a job, whatever its interpreter is"
     ),
+    "libs/job/stacks/sitecustomize.py in _write_ending": (
+        "a job ends as it would without the hook"
+    ),
     "services/node_agent/diagnosis/dump_reading.py in _plain": "a damaged pickle raises anything",
     "libs/common/process/service.py in run": (
         "the one place: logs the cause and exits with its code"

@@ -7,6 +7,7 @@ from libs.common.diagnosis import evidence as e
 from libs.common.diagnosis.evidence import (
     Collective,
     DeviceSeen,
+    Ending,
     PortSeen,
     ProcessSeen,
     RasCommunicator,
@@ -147,6 +148,19 @@ def test_a_rank_without_a_process_has_ended() -> None:
     verdict = diagnose(two_nodes(without=(5,)))
     assert first(verdict) == (e.DEAD, "exited", 5, "node-2")
     assert verdict.is_certain
+
+
+def test_of_several_ended_ranks_the_one_that_failed_in_its_own_code_comes_first() -> None:
+    one, two = two_nodes(without=(1, 5, 6, 7))
+    own, lost = code("load"), waits()
+    verdict = diagnose(
+        [
+            replace(one, endings=(Ending(1, 20, "BrokenPipeError", lost),)),
+            replace(two, endings=(Ending(5, 10, "EOFError", lost), Ending(6, 30, "KeyError", own))),
+        ]
+    )
+    assert [suspect.rank for suspect in verdict.suspects] == [6, 7, 5, 1]
+    assert "its program ended with KeyError in load (model.py:7)" in verdict.sentence
 
 
 def test_a_zombie_has_ended() -> None:

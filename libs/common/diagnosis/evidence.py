@@ -84,6 +84,18 @@ class ProcessSeen(msgspec.Struct, frozen=True):
     gpu: str = ""
 
 
+class Ending(msgspec.Struct, frozen=True):
+    """The exception that ended a rank, by its own report: its type, and its stack, innermost first.
+
+    `at_ns` is the time by the node's wall clock.
+    """
+
+    rank: int
+    at_ns: int
+    error: str
+    stack: tuple[Frame, ...] = ()
+
+
 class DeviceSeen(msgspec.Struct, frozen=True):
     """A device of the job. `link_errors` are those of the last minutes; `fault` is why the device
     is unhealthy, empty if it is well.
@@ -129,7 +141,8 @@ class NodeSeen(msgspec.Struct, frozen=True):
 
     `member` is the node's rank in the job. `error` is why the node gave no evidence. `ended` is how
     the node's part of the job ended, empty while it runs. `silent_s` is the time since the last
-    sign of progress (-1: unknown).
+    sign of progress (-1: unknown). `endings` are exceptions that ended ranks; a rank that a signal
+    ended has none.
     """
 
     node_id: NodeId
@@ -143,6 +156,7 @@ class NodeSeen(msgspec.Struct, frozen=True):
     ports: tuple[PortSeen, ...] = ()
     communicators: tuple[RasCommunicator, ...] = ()
     notes: tuple[str, ...] = ()
+    endings: tuple[Ending, ...] = ()
 
 
 class Suspect(msgspec.Struct, frozen=True):

@@ -13,9 +13,10 @@ from typing import Final
 
 from libs.common.diagnosis import evidence as e
 from libs.common.diagnosis import places
+from libs.common.diagnosis.ended import dead
 from libs.common.diagnosis.evidence import NodeSeen, Suspect, Verdict
 from libs.common.diagnosis.places import Place
-from libs.common.diagnosis.ranks import Rank, Seen, expected, gathered, homes, is_majority, rank_of
+from libs.common.diagnosis.ranks import Rank, Seen, gathered, homes, is_majority, rank_of
 from libs.common.diagnosis.words import capital, common, groups, named, notes, others, port_words
 
 # A rank that is in a collective in at most this part of the looks (hundredths) waits for no other.
@@ -25,7 +26,6 @@ LINK_ERRORS: Final = 10
 LINK_FACTOR: Final = 3
 # Causes that no healthy program has for long.
 SURE: Final = ("input", "lock", "storage", "stopped")
-DEAD_STATES: Final = "ZXx"
 STOPPED_STATES: Final = "Tt"
 DOES: Final = {
     "input": "waits for its input",
@@ -70,40 +70,6 @@ def automatic(
         return None
     same = _firsts(before) == _firsts(after) and before.groups == after.groups
     return after if same else None
-
-
-def _dead(seen: Seen) -> Verdict | None:
-    """A rank whose process is gone, while others are there."""
-    suspects = [
-        Suspect(rank.number, rank.node.node_id, "its process ended and was not waited for")
-        for rank in seen.ranks.values()
-        if rank.process.state in DEAD_STATES
-    ]
-    suspects += [
-        Suspect(number, node.node_id, f"its part of the job ended: {node.ended}")
-        for node in seen.nodes
-        if node.ended and not node.processes
-        for number in expected(seen, node)[:1]
-    ]
-    known = {suspect.rank for suspect in suspects} | set(seen.ranks)
-    suspects += [
-        Suspect(number, node.node_id, "no process of this rank is there")
-        for node in seen.nodes
-        if not node.error and not node.ended
-        for number in expected(seen, node)
-        if number not in known
-    ]
-    # While a job starts, most ranks are missing.
-    if not suspects or 2 * len(suspects) > seen.world:
-        return None
-    first = suspects[0]
-    return Verdict(
-        kind=e.DEAD,
-        sentence=f"{named(suspects)} ended: {first.why}; {others(seen)}",
-        cause="exited",
-        suspects=tuple(suspects),
-        is_certain=bool(seen.waits),
-    )
 
 
 def _stopped(seen: Seen) -> Verdict | None:
@@ -352,7 +318,7 @@ def _roll_call(seen: Seen) -> Verdict | None:
 
 
 RULES: Final[tuple[Rule, ...]] = (
-    _dead, _stopped, _silent, _recorded, _apart, _mismatch, _unreached, _link, _input, _roll_call,
+    dead, _stopped, _silent, _recorded, _apart, _mismatch, _unreached, _link, _input, _roll_call,
 )  # fmt: skip
 
 

@@ -11,3 +11,5 @@ from typing import Final
 SIGNAL: Final = 57
 # The name of the memory file that a process writes to, as /proc/PID/fd shows it.
 MEMORY_FILE: Final = "muster-stacks"
+# The file in which a rank writes the exception that ends it.
+ENDING_PREFIX: Final = "ended_rank_"

@@ -1,16 +1,21 @@
 """Registers faulthandler in every Python interpreter of a job, then runs the user's sitecustomize.
 
-It needs only built-in modules, works from Python 3.8 on, and must never break a job: whatever
-fails, the interpreter goes on without it. The stacks go to a memory file, which no other process
-can open unless it may trace this one. Tests: tests/integration/test_diagnosis_stacks.py.
+A rank whose program ends by an exception also writes where that was. This file needs only built-in
+modules, works from Python 3.8 on, and must never break a job: whatever fails, the interpreter goes
+on without it. The stacks go to a memory file, which no other process can open unless it may trace
+this one. Tests: tests/integration/test_diagnosis_stacks.py, test_diagnosis_endings.py.
 """
 
+import atexit
 import os
 import sys
 
 # The same as in `__init__.py`, which a job's interpreter may be unable to import.
 SIGNAL = 57
 MEMORY_FILE = "muster-stacks"
+ENDING_PREFIX = "ended_rank_"
+FOLDER_OF = "MUSTER_CHECKPOINT_FILE"
+FRAMES_MAX = 24
 _files = []  # type: list[int]
 
 
@@ -40,6 +45,34 @@ def _register_again() -> None:
         pass
 
 
+def _write_ending() -> None:
+    """Write the exception that ends this rank, if there is one, for the agent."""
+    try:
+        error = getattr(sys, "last_value", None)
+        path, rank = os.environ.get(FOLDER_OF, ""), os.environ.get("RANK", "")
+        if error is None or not path or not rank.isdigit():
+            return
+        import json
+        import time
+        import traceback
+
+        frames = [
+            (frame.f_code.co_name, frame.f_code.co_filename, line)
+            for frame, line in traceback.walk_tb(error.__traceback__)
+        ]
+        ending = {
+            "world": int(os.environ.get("WORLD_SIZE", "1")),
+            "at_ns": time.time_ns(),
+            "error": type(error).__name__,
+            "stack": frames[-FRAMES_MAX:][::-1],
+        }
+        name = os.path.join(os.path.dirname(path), ENDING_PREFIX + rank)
+        with open(name, "w") as file:
+            json.dump(ending, file)
+    except Exception:  # nosec B110: a job ends without it
+        pass
+
+
 def _run_next() -> None:
     """Import the sitecustomize that this one hides, if there is one."""
     here = os.path.dirname(os.path.abspath(__file__))
@@ -57,6 +90,7 @@ def _run_next() -> None:
 try:
     _register()
     os.register_at_fork(after_in_child=_register_again)
+    atexit.register(_write_ending)
 except Exception:  # nosec B110: a job runs without stacks
     pass
 _run_next()

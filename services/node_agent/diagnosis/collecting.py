@@ -25,7 +25,7 @@ from libs.common.diagnosis.evidence import (
     RasCommunicator,
 )
 from libs.common.model import NodeId
-from services.node_agent.diagnosis import recorders, stacks
+from services.node_agent.diagnosis import endings, recorders, stacks
 from services.node_agent.diagnosis.rank_processes import (
     RankProcess,
     Reading,
@@ -99,6 +99,7 @@ def collect(one: Attempted, sleep: Callable[[float], None] = time.sleep) -> Node
         ports=_ports(first_ports),
         communicators=communicators,
         notes=tuple(parts.notes),
+        endings=endings.endings(one.folder, ranks, one.ids),
     )
 
 
