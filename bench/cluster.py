@@ -251,7 +251,7 @@ def await_ready(url: str, key: str, nodes: int) -> None:
     """Until the gateway answers and every node is healthy and leased."""
     request = urllib.request.Request(f"{url}/v1/nodes", headers={"Authorization": f"Bearer {key}"})
     deadline = time.monotonic() + READY_S
-    seen: object = "nothing"
+    seen: Any = "nothing"
     while time.monotonic() < deadline:
         try:
             with urllib.request.urlopen(request, timeout=2) as answer:

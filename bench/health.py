@@ -254,7 +254,7 @@ def simulated() -> list[tuple[Row, Fate]]:
 def by_libraries() -> list[tuple[Row, Fate]]:
     """Measure errors on a node with devices of two vendors."""
     with tempfile.TemporaryDirectory() as name:
-        folder, lost = Path(name), {vendor: [] for vendor in LOST}
+        folder, lost = Path(name), {vendor: list[int]() for vendor in LOST}
         fakes = Fakes(folder)
         build(folder, NVML, HERE / "nvml.c")
         build_amd(folder)

@@ -40,7 +40,7 @@ class Full:
         self.dice = random.Random(1)
         self.rig = SchedulerRig([machine(number) for number in range(NODES)])
         self.number = 0
-        nodes = [machine(number).node_id for number in range(NODES)]
+        nodes: list[str] = [machine(number).node_id for number in range(NODES)]
         self.dice.shuffle(nodes)
         for at in range(0, NODES, 2):
             if self.dice.random() < 0.1:

@@ -16,7 +16,7 @@ from bench.cluster import QUICK, say
 from libs.common import facts as f
 from libs.common import fold, subjects
 from libs.common.facts import AnyFact
-from libs.common.model import Gpu, GpuHold, GpuId, JobId, JobSpec, Member, NodeId
+from libs.common.model import Gpu, GpuHold, GpuId, JobId, JobSpec, Member, NodeId, TenantId
 from libs.common.process.clock import SystemClock
 from libs.common.state.cluster import Cluster
 from libs.common.transport import connection_nats, log_jetstream, snapshot
@@ -28,6 +28,7 @@ FACTS = int(os.environ.get("FACTS") or (100_000 if QUICK else 1_000_000))
 NODES = 16
 FACTS_PER_JOB = 9
 JOBS_AT_ONCE = 25
+DEFAULT = TenantId("default")
 
 
 def opening() -> list[tuple[str, list[AnyFact]]]:
@@ -87,8 +88,8 @@ def lives(number: int) -> Iterator[tuple[str, list[AnyFact]]]:
     )
     yield (
         subjects.QUOTA,
-        [f.UsageCharged(job_id=job, attempt=1, tenant="default", share_ms=1) for job in ids],
-    )  # type: ignore[arg-type]
+        [f.UsageCharged(job_id=job, attempt=1, tenant=DEFAULT, share_ms=1) for job in ids],
+    )
 
 
 async def fill(group: Servers, epoch: int = 1) -> log_jetstream.JetStreamLog:

@@ -43,7 +43,7 @@ class Counts:
 
     def matched(self, asked: Asked, replica: int) -> int:
         """Return how many units of the prompt were sent to the replica before."""
-        held = self.held.get(replica, {})
+        held = self.held.get(replica, ())
         for place, unit in enumerate(asked.units):
             if unit not in held:
                 return place

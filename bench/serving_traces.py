@@ -66,7 +66,7 @@ class Maker:
 
 def conversation(requests: int, rate: float, seed: int = 1) -> list[Asked]:
     """Sessions of 1.8 turns; each turn repeats the earlier ones and adds to them."""
-    maker, found = Maker(seed), []
+    maker, found = Maker(seed), list[Asked]()
     for began_s in maker.arrivals(rate / 1.8):
         tenant, at_s = maker.chance.choice(TENANTS), began_s
         units = maker.units(maker.size(9_600))
@@ -84,7 +84,7 @@ def conversation(requests: int, rate: float, seed: int = 1) -> list[Asked]:
 
 def tool_agent(requests: int, rate: float, seed: int = 2) -> list[Asked]:
     """Agents with long instructions, some much more used than others, and a part of their own."""
-    maker, found = Maker(seed), []
+    maker, found = Maker(seed), list[Asked]()
     agents = [(maker.units(maker.size(5_500, 1_024)), TENANTS[each % 10]) for each in range(40)]
     weights = [1 / (1 + each) for each in range(len(agents))]
     for at_s in maker.arrivals(rate):
@@ -98,7 +98,7 @@ def tool_agent(requests: int, rate: float, seed: int = 2) -> list[Asked]:
 
 def shared_prefix(requests: int, rate: float, seed: int = 3) -> list[Asked]:
     """256 groups with a system prompt of 8,192 tokens each: more than one engine's cache holds."""
-    maker, found = Maker(seed), []
+    maker, found = Maker(seed), list[Asked]()
     groups = [maker.units(8_192) for _ in range(256)]
     for at_s in maker.arrivals(rate):
         group = maker.chance.randrange(len(groups))
@@ -111,7 +111,7 @@ def shared_prefix(requests: int, rate: float, seed: int = 3) -> list[Asked]:
 
 def hot_prefix(requests: int, rate: float, seed: int = 4) -> list[Asked]:
     """Four of five requests begin with the same 8,192 tokens, from one tenant."""
-    maker, found = Maker(seed), []
+    maker, found = Maker(seed), list[Asked]()
     hot = maker.units(8_192)
     for at_s in maker.arrivals(rate):
         if maker.chance.random() < 0.8:
@@ -144,7 +144,7 @@ def flood(requests: int, rates: dict[str, float], seed: int = 5) -> list[Asked]:
 
 def waves(seconds: int, count: int, low: float, high: float, seed: int = 6) -> list[Asked]:
     """Prompts at a rate that rises from `low` to `high` and falls again, `count` times."""
-    maker, found = Maker(seed), []
+    maker, found = Maker(seed), list[Asked]()
     for at_s in maker.arrivals(high):
         if at_s > seconds:
             return found

@@ -14,10 +14,10 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import aiohttp
 
@@ -143,7 +143,7 @@ def says(log: Path, said_before: int) -> bool:
 
 
 async def strike(
-    cluster: Cluster, watcher: Watcher, end: Callable[[int], Awaitable[None]]
+    cluster: Cluster, watcher: Watcher, end: Callable[[int], Coroutine[Any, Any, None]]
 ) -> float:
     """End the leader, and return the seconds to the next placement when the other follows again."""
     name, after = watcher.leader(), watcher.terms[-1][0]
@@ -193,7 +193,7 @@ async def rounds(
     cluster: Cluster,
     session: aiohttp.ClientSession,
     watcher: Watcher,
-    end: Callable[[int], Awaitable[None]],
+    end: Callable[[int], Coroutine[Any, Any, None]],
     count: int,
 ) -> list[float]:
     async with loaded(session):

@@ -95,7 +95,7 @@ async def main() -> None:
         return
     with tempfile.TemporaryDirectory() as folder:
         tracing = Tracing(Path(folder), 1 << 30, 1 << 30)
-        tracing.adopt({})
+        await tracing.adopt({})
         door = Door(tracing.folders.of(KEY), KEY, "t", 0, ())
         door.open()
         tracing.doors[KEY] = door
@@ -133,7 +133,7 @@ async def measure(tracing: Tracing, door: Door, worker: Worker) -> None:
 async def turns_traced(tracing: Tracing, worker: Worker) -> list[float]:
     """Trace once; return the processor time per step of the turns within the trace."""
     order = begin((time.time_ns() + LEAD_NS) // MS_NS * MS_NS)
-    state = tracing._begin(order)
+    state = await tracing._begin(order)
     assert not state.fault, state.text
     capture = tracing.captures[order.trace]
     while capture.state == m.WAITING:

@@ -12,7 +12,14 @@ from typing import Final
 from libs.common.model import AttemptRef
 from services.node_agent.core.observations import Adopted, Exit, ProcessExited, ProcessStarted
 from services.node_agent.core.state import key_of
-from services.node_agent.directories.protocol import AlreadyStarted, Launch, OnEvent, Piece, Taken
+from services.node_agent.directories.protocol import (
+    AlreadyStarted,
+    Launch,
+    OnEvent,
+    Piece,
+    Taken,
+    Watchdog,
+)
 from services.node_agent.directories.retention import Keep, Pruned
 
 JOB_S: Final = 0.05
@@ -21,6 +28,9 @@ DIES_IN_S: Final = 0.01
 
 class NoWatchdog:
     """The lease watchdog of jobs that cannot outlive their process."""
+
+    async def run(self) -> None:
+        await asyncio.Event().wait()
 
     def missing(self) -> str:
         return ""
@@ -41,7 +51,7 @@ class TimedJobs:
         self.began_ns: dict[AttemptRef, int] = {}
         self.timers: dict[AttemptRef, asyncio.TimerHandle] = {}
         self.lease_ns = 0
-        self.watchdog = NoWatchdog()
+        self.watchdog: Watchdog = NoWatchdog()
 
     async def start(self, on_event: OnEvent) -> Sequence[Adopted]:
         self.on_event = on_event

@@ -173,7 +173,7 @@ class Nodes:
     ) -> None:
         """Add a node that the roster has, and that answers on the bus."""
         number = len(self.by_name) + 1
-        seed = bytes(nkeys.encode_seed(bytes([number]) * 32, nkeys.PREFIX_BYTE_USER))
+        seed = bytes(nkeys.encode_seed(bytes([number]) * 32, nkeys.PREFIX_BYTE_USER))  # type: ignore[no-untyped-call]
         key = LinkKey(NodeId(name), seed)
         entry = RosterEntry(key.node_id, "", key.public, 1)
         self.roster = Roster(cluster_id="cluster", nodes=(*self.roster.nodes, entry))
