@@ -116,8 +116,8 @@ fabric: $(STAMP) ## plant slow nodes and links among 16 network namespaces and f
 rdma: $(STAMP) ## links over real verbs, in a QEMU guest with Soft-RoCE; says so where the guest cannot run
 	@$(BIN)/python -m tests.guest
 
-bench: $(STAMP) ## measure: NAME=throughput (QUICK=1 for under 50 s)
-	@QUICK=$(QUICK) $(BIN)/python -m bench.$(NAME)
+bench: $(STAMP) ## measure: NAME=throughput (QUICK=1 for under 50 s; PEER=slurm beside another system)
+	@QUICK=$(QUICK) PEER=$(PEER) $(BIN)/python -m bench.$(NAME)
 
 bench-compare: $(STAMP) ## measure NAME=x in the revision BASE and here, in turns, and print medians and ratios (ROUNDS=3 REV= QUICK=1)
 	@QUICK=$(QUICK) $(BIN)/python -m bench.compare $(or $(BASE),$(error give the revision to compare with: BASE=HEAD~1)) $(or $(NAME),$(error give a benchmark: NAME=placement_whole)) $(if $(REV),--rev $(REV)) $(if $(ROUNDS),--rounds $(ROUNDS))

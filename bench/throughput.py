@@ -3,15 +3,24 @@
 Each job runs `true` as a real process. Enough clients submit to keep the cluster busy; with few
 clients the figure would be the inverse of one submission's latency. The clock stops when the last
 job is completed. The archive must have caught up a few seconds later.
+
+With PEER=slurm, Muster and Slurm run the same number of jobs in turns (`bench/peers/slurm.py`):
+Slurm's jobs come from SUBMITTERS loops of `sbatch`, as its users submit them, and as one array.
 """
 
 import asyncio
+import sys
 import time
 
+from bench import peers
 from bench.cluster import QUICK, Cluster, archived, client, counts, running, say, submit
+from bench.peers import slurm, turns
 
 JOBS = 800 if QUICK else 3_200
 CLIENTS = 32
+# Jobs of a turn beside a peer, and the loops that submit to it.
+TURN_JOBS = 200 if QUICK else 800
+SUBMITTERS = 4
 ARCHIVE_WITHIN_S = 5.0
 
 
@@ -59,6 +68,33 @@ def measure(name: str, replicas: int) -> None:
         say(f"cpu_ms_per_job_{name}_{kind}", cost, "ms", JOBS)
 
 
+def beside_slurm(replicas: int) -> None:
+    """Print the jobs per second of both in turns, and their ratio."""
+    suffix = "" if replicas == 1 else "_r3"
+    try:
+        with slurm.running() as other, running(replicas, nodes=8) as cluster:
+            asyncio.run(run(cluster, TURN_JOBS // 2))
+            figures = {
+                f"slurm_jobs_per_s{suffix}": f"over_slurm{suffix}",
+                f"slurm_array_jobs_per_s{suffix}": f"over_slurm_array{suffix}",
+            }
+            submitted, array = figures
+            measure = {
+                f"turn_jobs_per_s{suffix}": lambda: (
+                    TURN_JOBS / asyncio.run(run(cluster, TURN_JOBS))[0]
+                ),
+                submitted: lambda: TURN_JOBS / slurm.throughput(other, TURN_JOBS, SUBMITTERS),
+                array: lambda: TURN_JOBS / slurm.array(other, TURN_JOBS),
+            }
+            turns.in_turns(figures, measure, "1/s")
+    except peers.Missing as error:
+        turns.skipped(error)
+
+
 if __name__ == "__main__":
+    if peers.wants("slurm"):
+        beside_slurm(1)
+        beside_slurm(3)
+        sys.exit()
     measure("embedded", 1)
     measure("r3", 3)

@@ -1,0 +1,32 @@
+"""Other systems, started and stopped for one benchmark and measured in turns with Muster.
+
+`make bench NAME=throughput PEER=slurm` and the like. A peer that is not installed is skipped, with
+a message that says how to get it.
+"""
+
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+# The peer that the benchmark is to measure beside Muster; empty: none.
+PEER: Final = os.environ.get("PEER", "")
+
+
+class Missing(Exception):
+    """A peer cannot run here; the text says why, and how to get it."""
+
+
+def wants(peer: str) -> bool:
+    """Return whether this peer is to be measured. Exits for a peer that the benchmark has not."""
+    if PEER not in ("", peer):
+        sys.exit(f"this benchmark has no peer {PEER!r}: give PEER={peer}, or none")
+    return peer == PEER
+
+
+def need(programs: Sequence[str], how: str) -> None:
+    """Raise Missing if one of these programs is not installed; `how` says how to get them."""
+    lacking = [name for name in programs if shutil.which(name) is None]
+    if lacking:
+        raise Missing(f"{', '.join(lacking)} not found: {how}")
