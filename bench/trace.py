@@ -12,6 +12,7 @@ import asyncio
 import json
 import os
 import secrets
+import shutil
 import statistics
 import subprocess
 import sys
@@ -108,7 +109,7 @@ async def main() -> None:
             tracing.let_go(KEY)
             await tracing.close()
             if not tracing.folders.root.startswith(folder):
-                os.rmdir(tracing.folders.root)
+                shutil.rmtree(tracing.folders.root)
 
 
 async def measure(tracing: Tracing, door: Door, worker: Worker) -> None:

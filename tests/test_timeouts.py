@@ -192,7 +192,7 @@ STAY: Final[dict[str, str]] = {
         watch.SILENCE_MIN_MS watch.PAUSE_MAX_MS watch.RECONNECT_MS beside.END_S leading.BEAT_S
         quota.service.EMPTIED_S kept_rates.AGAIN_S writer.EMPTIED_LOOK_S process.service.SLOW_NS
         terms_nats.AGAIN_S telling.EVERY_S members.AWAY_S members.FORGOTTEN_S plane.SURVEY_S
-        plane.CERTIFICATES_S growth.SAMPLE_NS growth.MEASURED_MIN_NS
+        plane.CERTIFICATES_S survey_nats.SILENT_NS growth.SAMPLE_NS growth.MEASURED_MIN_NS
         growth.SECOND_NS growth.DAY_NS
         attempts.BACK_OFF_NS decide.preflight.GIVEN_UP_WAIT_NS
         api_gateway.gateway.RETRY_AFTER_S

@@ -103,7 +103,7 @@ async def certificates_end(world: World, file: Path) -> None:
 async def devices_err_and_are_hot_or_idle(world: World) -> None:
     wanted = ("MusterGpuHot", "MusterGpuOutOfUse", "MusterGpuError", "MusterGpuIdle")
     idle = await world.submit("sleep", "600", gpus=1)
-    part = await world.submit("sleep", "600", gpus=0.5)
+    part = await world.submit("sleep", "600", gpus=1, gpu_share=50)
     world.hears("node-1", "driver-events", "simulated 0000:02:00.0 reading 91 temperature_c")
     line = "3,1,1,-;NVRM: Xid (PCI:0000:03:00): 13, Graphics Exception"
     world.hears("node-1", "kernel-log", line)

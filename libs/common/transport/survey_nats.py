@@ -15,6 +15,9 @@ from libs.common.transport.log_survey import LogSurvey, ServerSeen
 
 INFO: Final = f"$JS.API.STREAM.INFO.{subjects.STREAM}"
 NS: Final = 1_000_000_000
+# A server that the leader has not heard for so long is offline. Servers themselves say so after two
+# and a half minutes; a healthy one is heard every second.
+SILENT_NS: Final = 10 * NS
 
 
 async def survey(client: Client) -> LogSurvey:
@@ -62,7 +65,7 @@ def _servers(cluster: dict[str, Any]) -> tuple[ServerSeen, ...]:
             name=str(peer.get("name")),
             leads=False,
             current=bool(peer.get("current")),
-            online=not peer.get("offline", False),
+            online=not peer.get("offline", False) and int(peer.get("active") or 0) < SILENT_NS,
             lag=int(peer.get("lag") or 0),
         )
         for peer in cluster.get("replicas") or ()
