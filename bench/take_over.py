@@ -1,7 +1,7 @@
 """Time from the death of the leading scheduler to the next placement, under load.
 
 Two schedulers run as `muster up --schedulers 2` runs them. The leader is killed (SIGKILL), or
-stopped (SIGSTOP, and continued a second later), and started again as its service manager would. A
+stopped (SIGSTOP, and continued a second after another one leads), and started again as its service manager would. A
 reader of the log takes the time at which it gets the first JobPlaced of the next term. `p50_s` and
 `max_s` are for kills, at several lengths of the log; `flat` is the ratio of the medians at the
 longest and the shortest. `terms_per_death` must be 1.
@@ -79,6 +79,10 @@ class Watcher:
                 await asyncio.sleep(0.005)
 
 
+# Ends the process of the leader that the watcher has seen.
+End = Callable[[int, Watcher], Coroutine[Any, Any, None]]
+
+
 @asynccontextmanager
 async def watching(cluster: Cluster) -> AsyncIterator[tuple[Watcher, Client]]:
     """Follow the log beside the block."""
@@ -142,14 +146,12 @@ def says(log: Path, said_before: int) -> bool:
     return b"follows the log" in log.read_bytes()[said_before:]
 
 
-async def strike(
-    cluster: Cluster, watcher: Watcher, end: Callable[[int], Coroutine[Any, Any, None]]
-) -> float:
+async def strike(cluster: Cluster, watcher: Watcher, end: End) -> float:
     """End the leader, and return the seconds to the next placement when the other follows again."""
     name, after = watcher.leader(), watcher.terms[-1][0]
     size = cluster.specs[name].log.stat().st_size
     since = time.monotonic()
-    ending = asyncio.create_task(end(cluster.processes[name].pid))
+    ending = asyncio.create_task(end(cluster.processes[name].pid, watcher))
     took = await watcher.next_placement(after, since)
     await ending
     await asyncio.to_thread(cluster.start_again, name)
@@ -157,15 +159,21 @@ async def strike(
     return took
 
 
-async def kill(pid: int) -> None:
+async def kill(pid: int, watcher: Watcher) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
-async def stop(pid: int) -> None:
+async def stop(pid: int, watcher: Watcher) -> None:
     """Stop the process, and let it go on when another one leads."""
+    count = len(watcher.terms)
     os.kill(pid, signal.SIGSTOP)
-    await asyncio.sleep(STOPPED_S)
-    os.kill(pid, signal.SIGCONT)
+    try:
+        async with asyncio.timeout(WITHIN_S):
+            while len(watcher.terms) == count:
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(STOPPED_S)
+    finally:
+        os.kill(pid, signal.SIGCONT)
 
 
 async def measure() -> None:
@@ -193,7 +201,7 @@ async def rounds(
     cluster: Cluster,
     session: aiohttp.ClientSession,
     watcher: Watcher,
-    end: Callable[[int], Coroutine[Any, Any, None]],
+    end: End,
     count: int,
 ) -> list[float]:
     async with loaded(session):
