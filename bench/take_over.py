@@ -1,10 +1,10 @@
 """Time from the death of the leading scheduler to the next placement, under load.
 
 Two schedulers run as `muster up --schedulers 2` runs them. The leader is killed (SIGKILL), or
-stopped (SIGSTOP, and continued a second after another one leads), and started again as its service manager would. A
-reader of the log takes the time at which it gets the first JobPlaced of the next term. `p50_s` and
-`max_s` are for kills, at several lengths of the log; `flat` is the ratio of the medians at the
-longest and the shortest. `terms_per_death` must be 1.
+stopped (SIGSTOP, and continued a second after another one leads), and started again as its service
+manager would. A reader of the log takes the time at which it gets the first JobPlaced of the next
+term. `p50_s` and `max_s` are for kills, at several lengths of the log; `flat` is the ratio of the
+medians at the longest and the shortest. `terms_per_death` must be 1.
 
 With three servers the server that leads the stream is killed together with the leader; then the
 servers' election decides (`with_stream_leader_max_s`).
