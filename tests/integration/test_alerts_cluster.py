@@ -254,11 +254,14 @@ async def log_fills(world: World, began: float) -> None:
         await world.alerts.fire("MusterLogFilling", "MusterLogNearlyFull")
         waited_s = time.monotonic() - began
         await world.alerts.fire("MusterLogFullSoon", within_s=max(60.0, GROWTH_S - waited_s))
+        # A log of this cluster would fill its usual bound within days too: it has grown fast.
+        config.max_bytes = -1
+        await stream.update_stream(config)
+        await world.alerts.clear("MusterLogFilling", "MusterLogNearlyFull", "MusterLogFullSoon")
     finally:
         config.max_bytes = bound
         await stream.update_stream(config)
         await nats.close()
-    await world.alerts.clear("MusterLogFilling", "MusterLogNearlyFull", "MusterLogFullSoon")
 
 
 def allow_updates(world: World) -> None:

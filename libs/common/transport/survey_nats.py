@@ -65,7 +65,7 @@ def _servers(cluster: dict[str, Any]) -> tuple[ServerSeen, ...]:
             name=str(peer.get("name")),
             leads=False,
             current=bool(peer.get("current")),
-            online=not peer.get("offline", False) and int(peer.get("active") or 0) < SILENT_NS,
+            online=_is_heard(peer),
             lag=int(peer.get("lag") or 0),
         )
         for peer in cluster.get("replicas") or ()
@@ -73,3 +73,10 @@ def _servers(cluster: dict[str, Any]) -> tuple[ServerSeen, ...]:
     if leader:
         found.append(ServerSeen(name=leader, leads=True, current=True, online=True, lag=0))
     return tuple(sorted(found, key=lambda each: each.name))
+
+
+def _is_heard(peer: dict[str, Any]) -> bool:
+    """Return whether the leader hears this server. One that it never heard has no time since."""
+    since_ns = int(peer.get("active") or 0)
+    is_known = since_ns > 0 or bool(peer.get("current"))
+    return is_known and since_ns < SILENT_NS and not peer.get("offline", False)
