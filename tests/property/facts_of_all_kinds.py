@@ -360,6 +360,7 @@ def _placements(cluster: Cluster, job: Job, chance: Random) -> Iterator[AnyFact]
             members=(chance.choice(found),),
             port=29_500,
             expires_ns=expires_ns,
+            lender=chance.choice(("", *cluster.jobs)),
         )
         yield f.JobPlaced(job_id=job.job_id, attempt=job.attempt, members=tuple(found))
 

@@ -124,6 +124,7 @@ def placed(cluster: Cluster, fact: f.JobPlaced, stamp: Stamp) -> Change:
         for m in fact.members
     }
     tenant_of(cluster, job.tenant).waiting -= 1
+    job.preemption.lender = fact.lender
     kept = preemption_fold.free(cluster, job) if job.preemption.reserved else ()
     for member in job.members.values():
         ledger.hold(cluster, job, member)

@@ -15,6 +15,7 @@ class Preemption(msgspec.Struct):
     when it last made room because its time slice was over. `grown` counts restarts with more nodes.
     `checkpointed_ns` is its last checkpoint (the node's wall clock), `saved` the last attempt that
     saved its work when it was told to stop. `reserved` are devices for its next placement.
+    `lender` is the waiting job whose reserved nodes its attempt uses (docs/queues.md).
     """
 
     times: int = 0
@@ -25,3 +26,4 @@ class Preemption(msgspec.Struct):
     checkpointed_ns: int = 0
     saved: int = 0
     reserved: tuple[Member, ...] = ()
+    lender: JobId = JobId("")

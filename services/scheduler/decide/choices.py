@@ -3,17 +3,24 @@
 Pure.
 """
 
+from typing import Final
+
 from libs.common.facts import DevicesReserved, ElementBegun, JobPlaced
-from libs.common.model import Member
+from libs.common.model import JobId, Member
 from libs.common.state.cluster import Job
 from libs.common.state.ordering import SECOND_NS
 from services.scheduler.decide.arrays import next_element
 from services.scheduler.placement.choose import Choice
 from services.scheduler.state.state import State
 
+NO_JOB: Final = JobId("")
 
-def placement(state: State, job: Job, choice: Choice) -> JobPlaced | ElementBegun:
-    """Return the fact that places the job on this choice.
+
+def placement(
+    state: State, job: Job, choice: Choice, lender: JobId = NO_JOB
+) -> JobPlaced | ElementBegun:
+    """Return the fact that places the job on this choice, perhaps on nodes that a waiting job lends
+    it.
 
     Ranks are in order, each member names the incarnation it was decided for, and the first node
     gives one port. For an array, return the fact that begins its next element.
@@ -29,6 +36,7 @@ def placement(state: State, job: Job, choice: Choice) -> JobPlaced | ElementBegu
         members=members_of(state, choice),
         port=port,
         expires_ns=expires_ns,
+        lender=lender,
     )
 
 

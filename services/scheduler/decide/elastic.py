@@ -82,10 +82,12 @@ def _runs_whole(state: State, job: Job) -> bool:
     """Return whether all members run on nodes that answer, and the job is neither held nor being
     stopped.
 
-    A silent node cannot receive the stop. A held job would not start again.
+    A silent node cannot receive the stop. A held job would not start again. One on lent nodes would
+    keep them.
     """
     stays = (
         not job.stop_reason
+        and not job.preemption.lender
         and job.cancel is None
         and not job.order.held
         and not silent_nodes(state.cluster, job)

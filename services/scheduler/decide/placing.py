@@ -15,11 +15,11 @@ from libs.common.facts import (
     JobQueued,
 )
 from libs.common.life import job_life
-from libs.common.model import TenantId
+from libs.common.model import JobId, TenantId
 from libs.common.quantities import counted
 from libs.common.state.cluster import Job
 from services.scheduler.decide.arrays import next_element
-from services.scheduler.decide.choices import reserve_devices
+from services.scheduler.decide.choices import NO_JOB, placement, reserve_devices
 from services.scheduler.decide.elastic import with_more_nodes
 from services.scheduler.decide.preflight import (
     given_up,
@@ -28,7 +28,7 @@ from services.scheduler.decide.preflight import (
     suspects_for,
 )
 from services.scheduler.models.spread import choose_spread
-from services.scheduler.placement.choose import NO_PLACEMENT, choose_for, possible
+from services.scheduler.placement.choose import NO_PLACEMENT, Choice, choose_for, possible
 from services.scheduler.placement.resource_request import request_of
 from services.scheduler.placement.sharing_domains import sharing_domain_of
 from services.scheduler.preemption.choose import Room, preempted, room_for
@@ -117,18 +117,15 @@ def place(state: State) -> Sequence[AnyFact]:
     for _, job_id, shape, _ in candidates(state, examined.full):
         job = state.cluster.jobs[job_id]
         backfill_pass = passes[pass_of(state, job)]
-        serve = job.spec.serve
-        choice = (
-            backfill_pass.choose(state, job, shape.request)
-            if serve is None
-            else choose_spread(state, backfill_pass, job=job, serve=serve, request=shape.request)
-        )
+        choice, lender = _choice(state, backfill_pass, job, shape)
         if choice is NO_PLACEMENT:
             backfill_pass.wait(state, job)
             if examined.note(shape.tenant) >= SCAN_MAX or backfill_pass.holds_all(state):
                 break
         elif passes_limit(state, shape, choice):
             examined.note(shape.tenant)
+        elif lender:
+            return (placement(state, job, choice, lender),)
         else:
             return placed_or_measured(
                 state,
@@ -137,6 +134,22 @@ def place(state: State) -> Sequence[AnyFact]:
             )
     state.nothing_fits = versions
     return NONE
+
+
+def _choice(
+    state: State, backfill_pass: BackfillPass, job: Job, shape: Shape
+) -> tuple[Choice, JobId]:
+    """Return where the job may start now, and the waiting job that lends it those nodes, if one
+    does.
+    """
+    if job.spec.serve is not None:
+        return choose_spread(
+            state, backfill_pass, job=job, serve=job.spec.serve, request=shape.request
+        ), NO_JOB
+    choice = backfill_pass.choose(state, job, shape.request)
+    if choice is not NO_PLACEMENT or not job.spec.preemptible or backfill_pass.first is None:
+        return choice, NO_JOB
+    return backfill_pass.lend(state, job, shape.request), backfill_pass.first.job_id
 
 
 def place_reserved(state: State) -> Sequence[AnyFact]:

@@ -26,6 +26,8 @@ from services.scheduler.placement.resource_request import ResourceRequest
 # Later than every known time. A replica never ends, so it counts as many jobs with an unknown end.
 UNKNOWN: Final = 1 << 62
 NEVER: Final = UNKNOWN << 20
+# A job on lent nodes ends when its lender could start.
+AT_ONCE: Final = 0
 
 
 def latest_end_ns(spec: JobSpec, placed_ns: int) -> int:
@@ -55,11 +57,13 @@ class Forecast:
     """The nodes that could serve, and when.
 
     `whens` maps a node to the time from which it will serve (0: now; unknown from UNKNOWN on).
-    `seen` is the examined position of the changes.
+    `lender` is the job that asks, if others use nodes that it lends. `seen` is the examined
+    position of the changes.
     """
 
-    def __init__(self, request: ResourceRequest, sharing_domain: str) -> None:
+    def __init__(self, request: ResourceRequest, sharing_domain: str, lender: str = "") -> None:
         self.request: Final = request
+        self.lender: Final = lender
         self.sharing_domain: Final = sharing_domain
         self.whens: Final[dict[int, int]] = {}
         self.seen = UNSEEN
@@ -80,7 +84,11 @@ class Forecast:
         """
         ends: list[tuple[int, str]] = []
         for key in _attempts(place):
-            end = expected_end_ns(cluster.jobs[job_of(key)])
+            job = cluster.jobs[job_of(key)]
+            if self.lender and job.preemption.lender == self.lender:
+                ends.append((AT_ONCE, key))
+                continue
+            end = expected_end_ns(job)
             ends.append((end if end > now_ns else UNKNOWN, key))
         ends.sort()
         later, gone = Imagined(cluster, place), 0

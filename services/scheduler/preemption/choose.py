@@ -52,7 +52,11 @@ def room_for(
 
     `excluded_nodes` are bits. None if they cannot make enough room, or need not.
     """
-    need = Need(job.spec.priority, (job.spec.queue or DEFAULT_QUEUE) if state.slice_of(job) else "")
+    need = Need(
+        job.spec.priority,
+        (job.spec.queue or DEFAULT_QUEUE) if state.slice_of(job) else "",
+        job.job_id if job.job_id in state.preemptible.borrowers else "",
+    )
     offers = state.offers(request, sharing_domain_of(state.cluster, job.tenant), need)
     room = _room(
         state,
@@ -106,7 +110,11 @@ def preempted(state: State, job: Job, by: Job) -> JobPreempted:
         signal=signal,
         grace_ms=grace_s * 1_000,
         lost_share_ms=lost_ns(job, state.wall_ns) // 1_000_000,
-        sliced=by is not job and spec.priority == by.spec.priority,
+        sliced=(
+            by is not job
+            and spec.priority == by.spec.priority
+            and job.preemption.lender != by.job_id
+        ),
     )
 
 

@@ -21,22 +21,25 @@ NEVER: Final = 1 << 62
 
 
 class Need(NamedTuple):
-    """The priority of the job that needs room, and the queue in which it takes turns,
-    if it does.
+    """The priority of the job that needs room, and the queue in which it takes turns, if it does.
+
+    `lender` is the job itself if others run on nodes that it lent them.
     """
 
     priority: int
     queue: str = ""
+    lender: str = ""
 
 
 class Watched(msgspec.Struct):
-    """An attempt seen running at `began_at`.
+    """An attempt seen running at `began_at`, perhaps on nodes of a `lender`.
 
     From `grow_at` on it may restart with more nodes (0: never). At `save_until` its time to save
     ends (0: it is not preempted).
     """
 
     attempt: int
+    lender: JobId = JobId("")
     began_at: int = NEVER
     grow_at: int = 0
     save_until: int = 0
@@ -46,7 +49,8 @@ class Preemptible:
     """The attempts of preemptible jobs.
 
     `overdue` were told to save their work and their time is over. `ripe` have run long enough to
-    restart with more nodes. `slice_of` returns the length of a job's time slice.
+    restart with more nodes. `borrowers` are, by waiting job, those that run on nodes that it lends.
+    `slice_of` returns the length of a job's time slice.
     """
 
     def __init__(self, slice_of: Callable[[Job], int], grow_after_s: int = 0) -> None:
@@ -55,6 +59,7 @@ class Preemptible:
         self.jobs: dict[JobId, Watched] = {}
         self.overdue: dict[JobId, None] = {}
         self.ripe: dict[JobId, None] = {}
+        self.borrowers: dict[JobId, dict[JobId, None]] = {}
         # Attempts whose time counts from the next reading of the clock.
         self._begun: dict[JobId, None] = {}
         self._timers: list[tuple[int, JobId, int]] = []
@@ -64,20 +69,34 @@ class Preemptible:
         watched = self.jobs.get(job.job_id)
         if job.state not in job_life.ON_NODES or not is_saving(job):
             self.overdue.pop(job.job_id, None)
-        if job.state not in job_life.ON_NODES:
-            self.jobs.pop(job.job_id, None)
+        if watched is not None and (
+            job.state not in job_life.ON_NODES or watched.attempt != job.attempt
+        ):
+            del self.jobs[job.job_id]
             self.ripe.pop(job.job_id, None)
+            self._give_back(job.job_id, watched.lender)
+            watched = None
+        if job.state not in job_life.ON_NODES:
             return
-        if watched is None or watched.attempt != job.attempt:
-            watched = self.jobs[job.job_id] = Watched(job.attempt)
+        if watched is None:
+            watched = self.jobs[job.job_id] = Watched(job.attempt, job.preemption.lender)
+            if watched.lender:
+                self.borrowers.setdefault(watched.lender, {})[job.job_id] = None
         if (watched.began_at == NEVER and job.state == job_life.RUNNING) or (
             is_saving(job) and not watched.save_until
         ):
             self._begun[job.job_id] = None
 
+    def _give_back(self, job_id: JobId, lender: JobId) -> None:
+        found = self.borrowers.get(lender, {})
+        found.pop(job_id, None)
+        if not found:
+            self.borrowers.pop(lender, None)
+
     def begin(self, jobs: dict[JobId, Job]) -> None:
         """Begin a term: start all counts again."""
         known, self.jobs, self.ripe = self.jobs, {}, {}
+        self.borrowers.clear()
         self._timers.clear()
         for job_id in known:
             self.note(jobs[job_id])
@@ -115,6 +134,8 @@ class Preemptible:
         """Return how long the job runs before it makes room for this need; None if it
         never does.
         """
+        if need.lender and job.preemption.lender == need.lender:
+            return 0
         if job.spec.priority < need.priority:
             return job.spec.min_run_s
         equal = (

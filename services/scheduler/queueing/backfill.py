@@ -4,6 +4,9 @@ The first job that does not fit now reserves nodes: those on which it will fit f
 time at which it will. A job behind it may start if it ends before that time, or if it avoids the
 reserved nodes.
 
+A preemptible job may also use the reserved nodes without an end in time: they are lent to it, and
+it is told to make room as soon as the first job could start without it.
+
 Pure, and a function of the folded state and the time. Only a time limit counts as an end here,
 because nodes enforce it. Jobs without a time limit avoid the reserved nodes. If the time is
 unknown, all later jobs avoid them. The reserved nodes are then those with the fewest jobs in the
@@ -15,7 +18,7 @@ from typing import Final, NamedTuple
 
 from libs.common.model import WHOLE_GPU, TenantId
 from libs.common.state.cluster import Job
-from libs.common.state.ordering import DEFAULT_QUEUE
+from libs.common.state.ordering import DEFAULT_QUEUE, SECOND_NS
 from services.scheduler.placement.choose import NO_PLACEMENT, Choice, choose_for
 from services.scheduler.placement.forecast import UNKNOWN, earliest, latest_end_ns
 from services.scheduler.placement.resource_request import ResourceRequest
@@ -27,6 +30,10 @@ from services.scheduler.state.state import State
 
 # Number of jobs that do not fit before a scheduling pass ends.
 SCAN_MAX: Final = 100
+# Reserved nodes are lent for at least this long, and only to jobs that are gone this soon after
+# they are told to make room.
+LENT_MIN_NS: Final = 30 * SECOND_NS
+LENT_GRACE_MAX_S: Final = 60
 
 
 class HeadReservation(NamedTuple):
@@ -47,7 +54,8 @@ class HeadReservation(NamedTuple):
 def reservation_for(state: State, first: Job) -> HeadReservation:
     """Return the nodes on which this job will fit first, and when."""
     request = state.queue.request(first)
-    whens = state.forecast(request, sharing_domain_of(state.cluster, first.tenant)).whens
+    domain = sharing_domain_of(state.cluster, first.tenant)
+    whens = state.forecast(request, domain, first.job_id).whens
     when_ns, nodes = earliest(put_off(state, first, whens), request, state.capacity.near)
     return HeadReservation(
         when_ns,
@@ -64,6 +72,22 @@ def ends_in_time(job: Job, reservation: HeadReservation, now_ns: int) -> bool:
     """
     starts_ns = now_ns + PREFLIGHT_NS if job.spec.preflight else now_ns
     return latest_end_ns(job.spec, starts_ns) <= reservation.when_ns < UNKNOWN
+
+
+def may_borrow(job: Job, lender: Job) -> bool:
+    """Return whether a job may use nodes that are reserved for another one until that one could
+    start: it must be preemptible at any time, and soon gone then.
+    """
+    spec = job.spec
+    return (
+        spec.preemptible
+        and not spec.min_run_s
+        and spec.serve is None
+        and not spec.preflight
+        and spec.checkpoint_grace_s + spec.grace_s <= LENT_GRACE_MAX_S
+        and spec.priority <= lender.spec.priority
+        and lender.elements is None
+    )
 
 
 class BackfillPass:
@@ -115,6 +139,22 @@ class BackfillPass:
         excluded_nodes |= reservation.nodes
         choice = choose_for(state.capacity, request, sharing_domain, excluded_nodes, preferred)
         return choice if leaves_tenant_room(state, reservation, job, choice) else NO_PLACEMENT
+
+    def lend(self, state: State, job: Job, request: ResourceRequest) -> Choice:
+        """Return a placement on reserved nodes, for a job that makes room once the first job that
+        waits could start.
+        """
+        reservation = self.reservation(state)
+        if self.no_backfill or self.first is None or reservation is None:
+            return NO_PLACEMENT
+        is_long = reservation.when_ns - state.wall_ns >= LENT_MIN_NS
+        if not is_long or not may_borrow(job, self.first):
+            return NO_PLACEMENT
+        domain = sharing_domain_of(state.cluster, job.tenant)
+        choice = choose_for(state.capacity, request, domain, closed_to(state, job))
+        if choice is NO_PLACEMENT or not leaves_tenant_room(state, reservation, job, choice):
+            return NO_PLACEMENT
+        return choice
 
     def reservation(self, state: State) -> HeadReservation | None:
         """Return the reservation of the first job that did not fit, or None while there is no such

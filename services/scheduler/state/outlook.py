@@ -26,14 +26,16 @@ class Outlook:
     def __init__(self, cluster: Cluster, capacity: Capacity) -> None:
         self.cluster: Final = cluster
         self.capacity: Final = capacity
-        self.forecasts: Final[dict[tuple[ResourceRequest, str], Forecast]] = {}
+        self.forecasts: Final[dict[tuple[ResourceRequest, str, str], Forecast]] = {}
         self.offered: Final[dict[tuple[ResourceRequest, str, Need], Offers]] = {}
 
-    def forecast(self, request: ResourceRequest, sharing_domain: str, wall_ns: int) -> Forecast:
+    def forecast(
+        self, request: ResourceRequest, sharing_domain: str, wall_ns: int, lender: str = ""
+    ) -> Forecast:
         """Return when nodes will serve this request. The sharing domain matters only to parts of
-        devices.
+        devices. `lender` is the job that asks, if others use nodes that it lends.
         """
-        key = (request, "" if request.whole or not request.gpus else sharing_domain)
+        key = (request, "" if request.whole or not request.gpus else sharing_domain, lender)
         found = self._cached(self.forecasts, key, lambda: Forecast(*key))
         found.bring_up(self.cluster, self.capacity, wall_ns)
         return found

@@ -239,9 +239,10 @@ class State:
             job.elements is not None,
         )
 
-    def forecast(self, request: ResourceRequest, sharing_domain: str) -> Forecast:
-        """Return when nodes will serve this request."""
-        return self.outlook.forecast(request, sharing_domain, self.wall_ns)
+    def forecast(self, request: ResourceRequest, sharing_domain: str, asking: str = "") -> Forecast:
+        """Return when nodes will serve this request, for any job or for the one that asks."""
+        lender = asking if asking in self.preemptible.borrowers else ""
+        return self.outlook.forecast(request, sharing_domain, self.wall_ns, lender)
 
     def pass_time(self, wall_ns: int) -> None:
         """Advance the wall clock: update jobs whose keys change with time, allocations that are

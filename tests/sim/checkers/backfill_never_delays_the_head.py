@@ -1,5 +1,5 @@
 """A job placed behind the first waiting one never delays it; without backfill no job is placed
-there.
+there. A job on nodes that a waiting job lends counts as ended once that job could start without it.
 
 The order is that of `services/scheduler/queueing/queue_order.py`. The checker computes on its own
 when the first job fits: on the cluster without the attempts that will have ended, one after the
@@ -38,6 +38,7 @@ LATE_NS: Final = 2 * SECOND_NS
 # Once all that runs now has ended, whenever that may be; not even then.
 SOME_TIME: Final = 1 << 70
 NEVER: Final = 1 << 71
+AT_ONCE: Final = 0
 
 Held = TypeVar("Held")
 
@@ -117,12 +118,20 @@ def _fits_from(cluster: Cluster, first: Job, now_ns: int, stranger: Job | None) 
         for job in cluster.jobs.values()
         if job.state in job_life.ON_NODES and job.spec.serve is None
     ]
-    ends = {job.job_id: _end_ns(job, now_ns, by_estimate=job is not stranger) for job in running}
-    for at_ns in sorted({0, *ends.values()}):
+    ends = {
+        job.job_id: (
+            AT_ONCE
+            if job.preemption.lender == first.job_id
+            else _end_ns(job, now_ns, by_estimate=job is not stranger)
+        )
+        for job in running
+    }
+    for at_ns in sorted({AT_ONCE, *ends.values()}):
         ended = [
             job
             for job in running
-            if ends[job.job_id] <= at_ns and (at_ns < SOME_TIME or job is not stranger)
+            if ends[job.job_id] <= at_ns
+            and (at_ns < SOME_TIME or job is not stranger or ends[job.job_id] == AT_ONCE)
         ]
         if (
             _choice(cluster, first, {attempt_key(job.job_id, job.attempt) for job in ended})

@@ -1,6 +1,7 @@
 """Only preemptible jobs are preempted, and they are tried again.
 
-The preempting job has a higher priority, or the same one after its turn. The preempted job has run
+The preempting job has a higher priority, or the same one after its turn, or it lent its nodes. The
+preempted job has run
 for at least its requested time. It is queued again whatever its exit, unless it had completed or
 was cancelled.
 """
@@ -58,7 +59,9 @@ class OnlyPreemptibleJobsArePreempted(Checker):
         job, by = cluster.jobs[fact.job_id], cluster.jobs[fact.by]
         known = max(self.updated.get(fact.job_id, 0), self.updated.get(fact.by, 0)) <= seen
         if not job.spec.preemptible or (
-            known and job.spec.priority >= by.spec.priority + fact.sliced
+            known
+            and job.spec.priority >= by.spec.priority + fact.sliced
+            and not (job.preemption.lender == by.job_id and job.spec.priority == by.spec.priority)
         ):
             self.fail(
                 f"{fact.job_id} of priority {job.spec.priority} is preempted for {fact.by} "
