@@ -64,6 +64,8 @@ PURE: Final = (
     "libs/common/agreement/asking.py",
     "libs/client/lock_term.py",
     "services/api_gateway/intents/lock_intents.py",
+    "services/api_gateway/intents/batch_intents.py",
+    "services/api_gateway/access/log_bounds.py",
     "services/api_gateway/notify/addresses.py",
     "services/api_gateway/notify/body.py",
     "services/api_gateway/notify/messages.py",

@@ -197,7 +197,7 @@ STAY: Final[dict[str, str]] = {
         plane.CERTIFICATES_S survey_nats.SILENT_NS growth.SAMPLE_NS growth.MEASURED_MIN_NS
         growth.SECOND_NS growth.DAY_NS
         attempts.BACK_OFF_NS decide.preflight.GIVEN_UP_WAIT_NS
-        api_gateway.gateway.RETRY_AFTER_S
+        api_gateway.access.log_bounds.RETRY_AFTER_S
         moments.memory.LOOK_S moments.places.OLDEST_FOR_NS moments.turns.RETRY_AFTER_S
         moments.turns.SLICE_S provider.KEPT_NS provider.KEYS_AGAIN_NS""",
     (

@@ -25,6 +25,8 @@ PER_LIFE: Final = "life"
 PER_MONTH: Final = "month"
 PRIORITY_MAX: Final = 100
 NODES_MAX: Final = 1024
+# Jobs of one `POST /v1/jobs:batch`.
+BATCH_JOBS_MAX: Final = 100
 GPUS_PER_NODE_MAX: Final = 64
 # Sizes that a job may ask for. The memory broker grants in steps of a device's granularity, which
 # is 2 MiB on today's devices.

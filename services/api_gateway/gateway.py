@@ -31,7 +31,7 @@ from libs.common.transport.once import MemoryOnce, OnceStore
 from libs.common.transport.snapshot_store import SnapshotStore
 from libs.common.transport.uploads import MemoryUploads, UploadStore
 from libs.common.transport.writer import Writer
-from services.api_gateway.access import room
+from services.api_gateway.access import log_bounds, room
 from services.api_gateway.access.allowance import Allowance
 from services.api_gateway.access.auth import Keys
 from services.api_gateway.access.claims import Claims
@@ -79,7 +79,6 @@ ENTRY_BYTES: Final = 250
 # Without MUSTER_TENANT_BYTES_PER_MINUTE a tenant may add 1/TENANT_PART of the stream in a minute.
 TENANT_PART: Final = 50
 TENANT_BYTES_MIN: Final = 1 << 20
-RETRY_AFTER_S: Final = 60
 NOT_RECORDED: Final = "It was not recorded: try again"
 UNKNOWN: Final = "It may have been recorded: check before you repeat it"
 # Node, job, attempt, stream, offset.
@@ -322,32 +321,31 @@ class Gateway:
     def check_room(self, kind: str, level: float) -> None:
         """Raise Problem 507 if the stream is too full for this kind of fact (see `room.py`)."""
         if self.fill >= level:
-            text = (
-                f"{kind} was not recorded: the log is {self.fill:.0%} full, and {kind} is "
-                f"accepted up to {level:.0%}: trim the log or raise MUSTER_STREAM_BYTES"
-            )
-            raise Problem(507, text, retry_after_s=RETRY_AFTER_S)
+            raise log_bounds.full(kind, self.fill, level)
+
+    def check_recordable(self, fact: AnyFact, size: int) -> str:
+        """Return the tenant that is charged for `size` bytes of facts like this one.
+
+        Raises Problem 507 if the log has no room for them, and Problem 429 if the tenant has used
+        up its bytes of this minute. The last does not apply to facts that end something.
+        """
+        level = room.level_of(fact)
+        self.check_room(f.kind_of(fact), level)
+        tenant = room.tenant_of(self.cluster, fact)
+        by_tenant = tenant and not isinstance(fact, room.BY_ADMINISTRATORS)
+        bounded = by_tenant and level < room.ENDINGS
+        wait_s = self.allowance.wait_s(tenant, size, self.clock.wall_ns()) if bounded else 0
+        if wait_s:
+            raise log_bounds.used_up(tenant, self.allowance.per_minute, wait_s)
+        return tenant
 
     async def record(self, *facts: AnyFact) -> int:
         """Store the facts as one commit, wait until it is folded back, and return its sequence.
 
-        Raises Unavailable, Problem 507 if the log has no room for the first fact, and Problem 429
-        if its tenant has used up its bytes of this minute. The last does not apply to facts that
-        end something.
+        Raises Unavailable, and Problem as `check_recordable` does for the first fact.
         """
-        level = room.level_of(facts[0])
-        self.check_room(f.kind_of(facts[0]), level)
-        tenant, size = room.tenant_of(self.cluster, facts[0]), f.size_of(facts[0])
-        by_tenant = tenant and not isinstance(facts[0], room.BY_ADMINISTRATORS)
-        bounded = by_tenant and level < room.ENDINGS
-        wait_s = self.allowance.wait_s(tenant, size, self.clock.wall_ns()) if bounded else 0
-        if wait_s:
-            text = (
-                f"tenant {tenant} has used up its {self.allowance.per_minute} bytes of log for "
-                f"this minute: try again in {wait_s} s, send less, or raise "
-                "MUSTER_TENANT_BYTES_PER_MINUTE"
-            )
-            raise Problem(429, text, retry_after_s=wait_s)
+        size = sum(map(f.size_of, facts))
+        tenant = self.check_recordable(facts[0], size)
         self.allowance.begin(tenant, size)
         self.time_shares.owe_change(tenant, size)
         try:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,14 @@ from tests.integration.cli_world import (
 JOB = "/v1/jobs/jaaaaaaaaaa"
 
 
+BATCH = "/v1/jobs:batch"
+
+
+def accepted(*ids: str) -> dict[str, Any]:
+    """The answer of a gateway that accepted a batch."""
+    return {"jobs": [{"status": 201, "job": {"id": each}} for each in ids]}
+
+
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
     made = World(tmp_path)
@@ -28,17 +37,52 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def test_submit_prints_only_ids_and_sends_the_job_file(world: World) -> None:
-    ids = iter(("ja", "jb"))
-    world.routes["POST /v1/jobs"] = lambda request: {"id": next(ids), "warnings": []}
+    world.routes[f"POST {BATCH}"] = accepted("ja", "jb")
     (world.home / "jobs.yaml").write_text(
         "command: [a]\ngpus: 2\n---\ncommand: b | c\nworkdir: /x\nuser: eve\n"
     )
     assert world.run("submit", "jobs.yaml") == (0, "ja\njb\n", "")
-    sent = [request.json for request in world.asked("POST", "/v1/jobs")]
-    assert sent == [
+    (sent,) = [request.json for request in world.asked("POST", BATCH)]
+    assert not sent["all_or_nothing"]
+    assert sent["jobs"] == [
         {"command": ["a"], "gpus": 2, "user": "ada", "workdir": str(world.home)},
         {"command": ["/bin/sh", "-c", "b | c"], "user": "eve", "workdir": "/x"},
     ]
+
+
+def test_refused_job_of_several_files_keeps_back_no_other_one(world: World) -> None:
+    refusal = {"status": 422, "problem": {"status": 422, "detail": "gpus: 99 is out of bounds"}}
+    both = accepted("ja", "jc")
+    world.routes[f"POST {BATCH}"] = {"jobs": [both["jobs"][0], refusal, both["jobs"][1]]}
+    for name in "abc":
+        (world.home / f"{name}.yaml").write_text("command: [a]\n")
+    assert world.run("submit", "a.yaml", "b.yaml", "c.yaml") == (
+        1,
+        "ja\njc\n",
+        "muster: b.yaml:1: gpus: 99 is out of bounds\n",
+    )
+
+
+def test_jobs_that_belong_together_are_refused_together(world: World) -> None:
+    world.routes[f"POST {BATCH}"] = Problem(422, "jobs[1]: gpus: no", {"job": 1})
+    (world.home / "jobs.yaml").write_text("command: [a]\n---\ncommand: [b]\n")
+    assert world.run("submit", "--all-or-nothing", "jobs.yaml") == (
+        1,
+        "",
+        "muster: jobs.yaml:3: gpus: no\n",
+    )
+    assert world.asked("POST", BATCH)[0].json["all_or_nothing"]
+    (world.home / "jobs.yaml").write_text("command: [a]\n---\n" * 101)
+    code, _, err = world.run("submit", "--all-or-nothing", "jobs.yaml")
+    assert code == 2 and "101 jobs are too many: give at most 100" in err
+
+
+def test_gateway_without_batches_gets_one_request_for_each_job(world: World) -> None:
+    ids = iter(("ja", "jb"))
+    world.routes[f"POST {BATCH}"] = Problem(404, "no such route")
+    world.routes["POST /v1/jobs"] = lambda request: {"id": next(ids), "warnings": []}
+    (world.home / "jobs.yaml").write_text("command: [a]\n---\ncommand: [b]\n")
+    assert world.run("submit", "jobs.yaml") == (0, "ja\njb\n", "")
 
 
 def test_submit_reads_standard_input_and_commands(world: World) -> None:

@@ -14,6 +14,7 @@ import pytest_asyncio
 
 from libs.client.asynchronous.client import AsyncClient
 from libs.client.errors import (
+    ApiError,
     Conflict,
     Forbidden,
     InvalidRequest,
@@ -91,6 +92,15 @@ async def test_a_job_is_held_released_cancelled_and_then_has_ended(world: Client
         job.cancel()
     with pytest.raises(JobFailed):
         job.check()
+
+
+async def test_jobs_of_a_batch_are_answered_each_by_itself(world: ClientWorld) -> None:
+    jobs = [{"command": "true", "gpus": 0.5, "name": "one"}, {"command": "true", "gpu": 1}]
+    first, refused = world.client.jobs.submit_all(jobs)
+    assert not isinstance(first, ApiError) and first.wait(timeout_s=30).state == "completed"
+    assert isinstance(refused, InvalidRequest) and "did you mean 'gpus'" in refused.detail
+    with pytest.raises(InvalidRequest, match="no job of this batch"):
+        await world.many.jobs.submit_all(jobs, all_or_nothing=True)
 
 
 async def test_a_waiting_job_explains_itself(world: ClientWorld) -> None:

@@ -61,13 +61,19 @@ def test_unreadable_value_is_refused_with_its_name(field: str, value: object) ->
 def test_names_of_jobs_become_ids_and_queues_must_be_there() -> None:
     cluster = Cluster(queues={"night": JobQueue("night")})
     named = JobSpec(command=("x",), after=(("afterok", JobId("train")),), queue="night")
-    assert intents.check_order(cluster, named, lambda ref: job()).after == (("afterok", "j"),)
+    assert intents.check_order(cluster, named, lambda ref: job().job_id).after == (
+        ("afterok", "j"),
+    )
     with pytest.raises(Refused, match="did you mean 'night'"):
-        intents.check_order(cluster, JobSpec(command=("x",), queue="nigth"), lambda ref: job())
+        intents.check_order(
+            cluster, JobSpec(command=("x",), queue="nigth"), lambda ref: job().job_id
+        )
     with pytest.raises(Refused, match="singleton"):
-        intents.check_order(cluster, JobSpec(command=("x",), singleton=True), lambda ref: job())
+        intents.check_order(
+            cluster, JobSpec(command=("x",), singleton=True), lambda ref: job().job_id
+        )
     plain = JobSpec(command=("x",), queue="default")
-    assert intents.check_order(cluster, plain, lambda ref: job()) is plain
+    assert intents.check_order(cluster, plain, lambda ref: job().job_id) is plain
 
 
 def test_an_update_says_what_changes_and_nothing_else() -> None:

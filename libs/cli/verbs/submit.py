@@ -12,9 +12,8 @@ import click
 from libs.cli.faults import Declined
 from libs.cli.flags.jobflags import FlagValues, job_body, job_flags, was_given, working_directory
 from libs.cli.formats.job_fields import Written
-from libs.cli.formats.uploading import with_upload
-from libs.cli.gateway import ask
 from libs.cli.jobs import Job
+from libs.cli.submitting import submit
 from libs.cli.terminal.output import complain, formatted, print_value
 from libs.client.profile import Profile, read_profile
 from libs.common.errors import Refused
@@ -30,16 +29,24 @@ from libs.common.errors import Refused
 @click.option(
     "--dry-run", is_flag=True, help="Check the jobs with the gateway, and submit nothing."
 )
+@click.option("--all-or-nothing", is_flag=True, help="Submit no job if one of them is refused.")
 @job_flags
 @formatted
 @click.pass_context
 def command(
-    ctx: click.Context, /, what: tuple[str, ...], dry_run: bool, form: str, **values: object
-) -> None:
+    ctx: click.Context,
+    /,
+    what: tuple[str, ...],
+    dry_run: bool,
+    all_or_nothing: bool,
+    form: str,
+    **values: object,
+) -> int:
     """Submit jobs from files, or one command, and print their ids.
 
     \b
     muster submit job.yaml
+    muster submit jobs/*.yaml                 # each job by itself; see --all-or-nothing
     muster submit train.sbatch                # a script with #SBATCH lines
     muster submit pod.yaml                    # a Kubernetes Pod or Job
     muster submit --gpus 2 --name train -- python train.py
@@ -60,16 +67,21 @@ def command(
     """
     profile = read_profile()
     written = _written(ctx, what, profile, values)
-    accepted = []
-    for place, job, warnings in written:
-        answer = _submit(profile, place, job, dry_run)
+    accepted, code = [], 0
+    answers = submit(profile, written, dry_run, all_or_nothing)
+    for (place, _, warnings), answer in zip(written, answers, strict=True):
+        if isinstance(answer, Declined):
+            complain(str(answer))
+            code = answer.exit_code
+            continue
         answer["warnings"] = [*warnings, *(answer.get("warnings") or ())]
         accepted.append(answer)
         if form in ("table", "wide"):
             print(f"{place or 'the job'} is valid" if dry_run else answer["id"], flush=True)
         for warning in answer["warnings"]:
             complain(f"warning: {warning}")
-    print_value(accepted if len(accepted) > 1 else accepted[0], form)
+    print_value(accepted if len(written) > 1 else accepted[0], form)
+    return code
 
 
 def _written(
@@ -118,18 +130,3 @@ def _filled(job: Job, profile: Profile) -> Job:
         else {"workdir": working_directory(job.get("workdir"))}
     )
     return {"user": profile.user, **job, **workdir}
-
-
-def _submit(profile: Profile, place: str, job: Job, dry_run: bool) -> Job:
-    try:
-        return ask(
-            profile,
-            method="POST",
-            path="/v1/jobs",
-            query={"dry_run": "true" if dry_run else None},
-            body=with_upload(profile, job, dry_run),
-        )
-    except Declined as error:
-        raise Declined(
-            f"{place}: {error}" if place else str(error), error.status, error.body
-        ) from error

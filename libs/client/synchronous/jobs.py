@@ -9,9 +9,11 @@ import time
 import uuid
 from collections.abc import Iterator, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from libs.client import calls, fields
+from msgspec import structs
+
+from libs.client import batches, calls, fields
 from libs.client.synchronous import events, output, uploads
 from libs.client.synchronous.connection import Connection
 from libs.client.synchronous.job import Job
@@ -26,7 +28,7 @@ from libs.client.errors import (
 )
 from libs.client.models.jobs import JobShown, WhatIf, Why
 from libs.client.models.log import Event
-from libs.client.models.specs import DryRun
+from libs.client.models.specs import BatchAnswer, DryRun
 from libs.client.progress import Progress
 from libs.client.timing import PROGRESS_S, Patience
 from libs.common.life.job_life import ENDED
@@ -93,6 +95,40 @@ class Jobs:
         key = idempotency_key or uuid.uuid4().hex
         call = calls.changing("POST", calls.path_of("jobs"), self.connection.by_user(body), key=key)
         return Job(self, self.connection.ask(call, JobShown))
+
+    def submit_all(
+        self,
+        jobs: Sequence[Mapping[str, Any]],
+        *,
+        all_or_nothing: bool = False,
+        idempotency_key: str | None = None,
+    ) -> "list[Job | ApiError]":
+        """Submit several jobs with few requests; return each job, or why it was refused, in order.
+
+        Each of `jobs` has the arguments of `submit` by their names; `upload` is the hash of an
+        archive. Jobs are submitted or refused by themselves. With `all_or_nothing` all are
+        submitted, or the first refusal is raised; then at most 100 are allowed.
+        """
+        bodies = [self._batched(job) for job in jobs]
+        key = idempotency_key or uuid.uuid4().hex
+        found: list[Job | ApiError] = []
+        for number, part in enumerate([bodies] if all_or_nothing else batches.split(bodies)):
+            body = {"jobs": part, "all_or_nothing": all_or_nothing}
+            call = calls.changing("POST", batches.PATH, body, key=f"{key}-{number}")
+            answer = self.connection.ask(call, BatchAnswer)
+            found += [
+                batches.refusal(structs.asdict(each.problem))
+                if each.problem is not None
+                else Job(self, each.job or JobShown())
+                for each in answer.jobs
+            ]
+        return found
+
+    def _batched(self, job: Mapping[str, Any]) -> dict[str, object]:
+        given = dict(job)
+        return self.connection.by_user(
+            fields.job_body(command=given.pop("command", ()), given=given)
+        )
 
     def check(self, command: str | Sequence[str], **more: object) -> DryRun:
         """Check a job and return what would be recorded, without submitting it.

@@ -53,8 +53,25 @@ def once(header: str | None, kind: str, tenant: str, body: object) -> Once:
             f"Idempotency-Key: {header[:64]!r} is not valid: give 1 to 255 printable ASCII "
             "characters without spaces, for example a UUID"
         )
-    digest = hashlib.sha256(f"{kind}\0{tenant}\0{header}".encode()).digest()
     words = hashlib.sha256(
         header.encode() + b"\0" + msgspec.json.encode(body, order="sorted")
     ).hexdigest()
-    return Once(b32encode(digest).decode().lower()[:ID_CHARS], words)
+    return Once(_id(kind, tenant, header), words)
+
+
+def once_each(
+    header: str | None, kind: str, tenant: str, body: object, count: int
+) -> tuple[Once, ...]:
+    """Return the id and digest of each of the things that one request creates.
+
+    All have the digest of the whole request. Raises as `once`.
+    """
+    whole = once(header, kind, tenant, body)
+    if header is None:
+        return (NEVER,) * count
+    return tuple(Once(_id(kind, tenant, header, str(each)), whole.digest) for each in range(count))
+
+
+def _id(*parts: str) -> str:
+    digest = hashlib.sha256("\0".join(parts).encode()).digest()
+    return b32encode(digest).decode().lower()[:ID_CHARS]

@@ -64,6 +64,7 @@ ADMINISTER: Final = Row(NOTHING, NOTHING, NOTHING, ALL)
 
 ROUTES: Final[dict[tuple[str, str], Row]] = {
     ("POST", "/v1/jobs"): CREATE,
+    ("POST", "/v1/jobs:batch"): CREATE,
     ("GET", "/v1/jobs"): READ,
     ("GET", "/v1/jobs/{ref}"): READ,
     ("GET", "/v1/jobs/{ref}/history"): READ,

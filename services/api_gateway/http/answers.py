@@ -42,6 +42,7 @@ from services.api_gateway.http.answer_types import (
     WhatIf,
     Why,
 )
+from services.api_gateway.http.batch_types import BatchAnswer
 from services.api_gateway.http.pulled import NodePulled, Unpulled
 from services.api_gateway.http.pulls import PullShown
 from services.api_gateway.http.readings import NodeReadings
@@ -113,6 +114,7 @@ def _list(name: str, row: type, cursor: Any = str | None) -> Answer:  # noqa: AN
 GONE: Final = Answer((204,), None, ())
 ANSWERS: Final[dict[tuple[str, str], Answer]] = {
     ("POST", "/v1/jobs"): Answer((200, 201), JobShown, other=DryRun),
+    ("POST", "/v1/jobs:batch"): Answer(kind=BatchAnswer),
     ("GET", "/v1/jobs"): _list("jobs", JobShown, int | None),
     ("GET", "/v1/jobs/{ref}"): Answer(kind=JobShown),
     ("GET", "/v1/jobs/{ref}/history"): Answer(kind=JobHistory),

@@ -35,6 +35,7 @@ from services.api_gateway.http import (
     fleet,
     health,
     intents_on_jobs,
+    job_batch,
     jobs,
     kept,
     keys,
@@ -75,6 +76,7 @@ from services.api_gateway.problems import Denied, Problem
 # FastAPI looks through them in this order, so what clients ask most comes first.
 ROUTERS = (
     jobs.router,
+    job_batch.router,
     health.router,
     intents_on_jobs.router,
     order.router,

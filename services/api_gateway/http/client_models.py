@@ -25,7 +25,7 @@ FOLDER: Final = "libs/client/models"
 # needs them.
 FILES: Final[dict[str, tuple[str, ...]]] = {
     "jobs": ("JobShown", "Why", "WhatIf"),
-    "specs": ("DryRun",),
+    "specs": ("DryRun", "BatchAnswer"),
     "log": ("Event", "EventList"),
     "deployments": ("ModelShown",),
     "allocations": ("AllocationShown", "HoldShown"),

@@ -116,9 +116,24 @@ async def job_fact(
     request: Request, kind: str, meaning: Callable[[object, JobId], JobSubmitted]
 ) -> tuple[JobSubmitted, Once]:
     """Return the fact for the body, checked against the cluster's state. Raises Refused."""
-    gateway, tenant = gateway_of(request), principal_of(request).tenant
-    body = await signed_body_of(request)
+    tenant, body = principal_of(request).tenant, await signed_body_of(request)
     once = idempotency.once(request.headers.get(idempotency.HEADER), kind, tenant, body)
+    fact = await checked_fact(request, body, once, meaning, lambda ref: job_of(request, ref).job_id)
+    return fact, once
+
+
+async def checked_fact(
+    request: Request,
+    body: object,
+    once: Once,
+    meaning: Callable[[object, JobId], JobSubmitted],
+    named: Callable[[str], JobId],
+) -> JobSubmitted:
+    """Return the fact for one job of the request, checked against the cluster's state.
+
+    `named` returns the id of a job that `after` names. Raises Refused and Problem.
+    """
+    gateway, tenant = gateway_of(request), principal_of(request).tenant
     job_id = JobId("j" + once.id) if once.id else gateway.lookup.new_job_id()
     work = recording.current.get()
     fact = replace(
@@ -130,14 +145,12 @@ async def job_fact(
     if job_id not in gateway.cluster.jobs:
         secret_intents.check(gateway.cluster, tenant, fact.spec.secrets, fact.spec.env)
         await uploads.check(gateway, tenant, fact.spec.upload)
-        spec = order_intents.check_order(
-            gateway.cluster, fact.spec, lambda ref: job_of(request, ref)
-        )
+        spec = order_intents.check_order(gateway.cluster, fact.spec, named)
         order_intents.check_dependencies(gateway.cluster, spec, fact.tenant)
         pool_fields.check_cluster(gateway.cluster, spec)
         reservation_intents.check(gateway.cluster, spec, fact.tenant, fact.user)
         fact = replace(fact, spec=spec)
-    return fact, once
+    return fact
 
 
 async def submitted(

@@ -31,6 +31,7 @@ from services.api_gateway.http.answer_types import DeviceBody, OpenAIError, Prob
 from services.api_gateway.http.answers import ANSWERS, BATCH, EVENTS, JSON, LINES, Answer
 from services.api_gateway.http.queries import bounds_of
 from services.api_gateway.intents import (
+    batch_intents,
     identity_intents,
     job_intents,
     kept_intents,
@@ -171,6 +172,7 @@ FIELDS: Final[dict[str, Schema]] = {
     "mig_profile": {"type": "string", "enum": ["", *mig.PROFILES]},
     "deadline": {"type": "string", "description": "RFC 3339"},
     "after": {**NAMES, "description": "afterok:JOB or afterany:JOB"},
+    "jobs": batch_intents.JOBS_SCHEMA,
     "service": {"type": "string", "enum": list(gpu_life.SERVICES)},
     "force": {"type": "boolean", "default": False},
     "policy": {
@@ -193,6 +195,7 @@ BODIES: Final[
     dict[tuple[str, str], tuple[type | None, tuple[tuple[str, int, int], ...], tuple[str, ...]]]
 ] = {
     ("POST", "/v1/jobs"): (JobSpec, job_intents.RANGES, ()),
+    ("POST", "/v1/jobs:batch"): (batch_intents.BatchBody, (), ("jobs",)),
     ("POST", "/v1/whatif"): (JobSpec, job_intents.RANGES, ()),
     ("POST", "/v1/allocations"): (JobSpec, job_intents.RANGES, ()),
     ("PATCH", "/v1/allocations/{ref}"): (None, (), ("by",)),
@@ -241,6 +244,7 @@ RAW_BODIES: Final = (("PUT", "/v1/jobs/{ref}/stdin"), ("PUT", "/v1/uploads/{sha2
 # Requests that create something accept the header Idempotency-Key.
 CREATING: Final = (
     ("POST", "/v1/jobs"),
+    ("POST", "/v1/jobs:batch"),
     ("POST", "/v1/allocations"),
     ("POST", "/v1/deployments"),
     ("POST", "/v1/keys"),
@@ -257,6 +261,8 @@ def document(found: Schema) -> Schema:
             _complete(operation, (method.upper(), path), schemas)
     for path in (openai.MODELS, openai.MODEL, *ROUTES):
         found["paths"][path] = _openai(path, schemas)
+    submitted = found["paths"]["/v1/jobs"]["post"]["requestBody"]["content"][JSON]["schema"]
+    schemas["JobBody"] = {"description": "A job to submit.", **submitted}
     found["components"] = {
         "schemas": schemas,
         "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},

@@ -242,7 +242,11 @@ async def signed_body_of(request: Request) -> object:
 
     Raises Denied 403.
     """
-    body = await body_of(request)
+    return signed(principal_of(request), await body_of(request))
+
+
+def signed(principal: Principal, body: object) -> object:
+    """Return the body with `user`, as `signed_body_of` does for a request."""
     fields = {} if body is None else body
     if isinstance(fields, dict) and "user_id" in fields:
         if "user" in fields:
@@ -251,7 +255,7 @@ async def signed_body_of(request: Request) -> object:
     named = fields.get("user", "") if isinstance(fields, dict) else None
     if not isinstance(fields, dict) or not isinstance(named, str):
         return fields if isinstance(fields, dict) else body
-    return {**fields, "user": roles.acting_user(principal_of(request), named)}
+    return {**fields, "user": roles.acting_user(principal, named)}
 
 
 async def on_record(request: Request, fact: AnyFact, status: int = 200) -> None:

@@ -14,7 +14,7 @@ from libs.common import arrays
 from libs.common.errors import Refused
 from libs.common.facts import JobUpdated, QueueSet, RequeueRequested
 from libs.common.life import job_life
-from libs.common.model import ID_PATTERN, PRIORITY_MAX, JobSpec, TenantId
+from libs.common.model import ID_PATTERN, PRIORITY_MAX, JobId, JobSpec, TenantId
 from libs.common.state.cluster import Cluster, Job
 from libs.common.state.ordering import (
     AFTER,
@@ -125,7 +125,7 @@ def _pairs(given: object) -> list[tuple[str, str]]:
     return [(words[0], job) for job in words[1:]]
 
 
-def check_order(cluster: Cluster, spec: JobSpec, job_named: Callable[[str], Job]) -> JobSpec:
+def check_order(cluster: Cluster, spec: JobSpec, named: Callable[[str], JobId]) -> JobSpec:
     """Return the spec with job ids instead of job names in `after`.
 
     Raises Refused for an unknown queue, and Problem for an unknown job.
@@ -140,7 +140,7 @@ def check_order(cluster: Cluster, spec: JobSpec, job_named: Callable[[str], Job]
     if spec.array is not None and spec.stdin:
         raise Refused("stdin: an array has no standard input: leave out stdin")
     return (
-        replace(spec, after=tuple((kind, job_named(ref).job_id) for kind, ref in spec.after))
+        replace(spec, after=tuple((kind, named(ref)) for kind, ref in spec.after))
         if spec.after
         else spec
     )

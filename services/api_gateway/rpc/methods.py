@@ -90,6 +90,7 @@ CHECKS: Final = "Check a job and return what would be recorded, without submitti
 
 _JOBS: Final = (
     Method("Jobs", "SubmitJob", "POST", "/v1/jobs"),
+    Method("Jobs", "SubmitJobs", "POST", "/v1/jobs:batch", query=("dry_run",)),
     Method("Jobs", "CheckJob", "POST", "/v1/jobs", answers=DryRun, fixed=DRY, text=CHECKS),
     Method("Jobs", "PlanJob", "POST", "/v1/whatif"),
     Method("Jobs", "ListJobs", "GET", "/v1/jobs"),

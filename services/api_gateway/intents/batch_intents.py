@@ -1,0 +1,81 @@
+"""The body of `POST /v1/jobs:batch`: several jobs in one request.
+
+Pure. Tests: tests/unit/test_gateway_batch_intents.py.
+"""
+
+from typing import Any, Final
+
+import msgspec
+
+from libs.common.errors import Refused
+from libs.common.facts import COMMIT_BYTES_MAX, JobSubmitted
+from libs.common.model import BATCH_JOBS_MAX, JobId
+from services.api_gateway.intents.fields import check_known, convert, names_of
+
+# Bytes of the facts of one commit. Other tenants' facts have the rest of it.
+BYTES_MAX: Final = COMMIT_BYTES_MAX // 2
+
+
+class BatchBody(msgspec.Struct, frozen=True, kw_only=True):
+    """Jobs to submit, at most 100, each as in `POST /v1/jobs`.
+
+    `all_or_nothing`: submit all of them, or none if one is refused. Otherwise each job is submitted
+    or refused by itself.
+    """
+
+    jobs: list[Any]
+    all_or_nothing: bool = False
+
+
+BATCH_FIELDS: Final = names_of(BatchBody)
+# `jobs` in /openapi.json, which describes JobBody by the fields of `POST /v1/jobs`.
+JOBS_SCHEMA: Final[dict[str, object]] = {
+    "type": "array",
+    "items": {"$ref": "#/components/schemas/JobBody"},
+    "minItems": 1,
+    "maxItems": BATCH_JOBS_MAX,
+}
+
+
+def batch(body: object) -> BatchBody:
+    """Return the jobs of a request, not checked yet. Raises Refused."""
+    if not isinstance(body, dict):
+        raise Refused('the request body must be a JSON object: {"jobs": [...]}')
+    check_known(body, BATCH_FIELDS, "field")
+    found = convert(body, BatchBody)
+    if not 1 <= len(found.jobs) <= BATCH_JOBS_MAX:
+        raise Refused(f"jobs: {len(found.jobs)} jobs: give 1 to {BATCH_JOBS_MAX} in one request")
+    return found
+
+
+class Names:
+    """The names of the earlier jobs of a batch, which `after` of a later job may use."""
+
+    def __init__(self) -> None:
+        self._ids: dict[str, JobId | None] = {}
+
+    def accept(self, fact: JobSubmitted) -> None:
+        """Note an accepted job."""
+        if fact.spec.name:
+            self._ids[fact.spec.name] = fact.job_id
+
+    def refuse(self, job: object) -> None:
+        """Note a refused job, so that no job runs after an older one of the same name instead."""
+        name = job.get("name") if isinstance(job, dict) else None
+        if isinstance(name, str) and name:
+            self._ids[name] = None
+
+    def find(self, ref: str) -> JobId | None:
+        """Return the id of the last earlier job with this name; None if there is none.
+
+        Raises Refused if that job was refused.
+        """
+        if ref not in self._ids:
+            return None
+        job_id = self._ids[ref]
+        if job_id is None:
+            raise Refused(
+                f"after: {ref[:64]!r} is an earlier job of this batch, and it was refused: correct "
+                "it, and submit both again"
+            )
+        return job_id

@@ -1,0 +1,64 @@
+"""The body of a batch of jobs, and the names that its jobs use among each other."""
+
+import pytest
+
+from libs.common.errors import Refused
+from libs.common.facts import JobSubmitted
+from libs.common.model import BATCH_JOBS_MAX, JobId, JobSpec
+from services.api_gateway.access import log_bounds
+from services.api_gateway.access.idempotency import NEVER, once, once_each
+from services.api_gateway.intents.batch_intents import Names, batch
+
+
+def test_batch_is_an_object_with_a_bounded_list_of_jobs() -> None:
+    found = batch({"jobs": [{"command": ["true"]}, 7], "all_or_nothing": True})
+    assert (found.jobs, found.all_or_nothing) == ([{"command": ["true"]}, 7], True)
+    assert len(batch({"jobs": [{}] * BATCH_JOBS_MAX}).jobs) == BATCH_JOBS_MAX
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (None, "must be a JSON object"),
+        ([], "must be a JSON object"),
+        ({}, "jobs: missing"),
+        ({"jobs": {}}, "jobs: expected a list"),
+        ({"jobs": []}, "0 jobs: give 1 to 100"),
+        ({"jobs": [{}] * (BATCH_JOBS_MAX + 1)}, "101 jobs: give 1 to 100"),
+        ({"jobs": [{}], "all_or_none": True}, "did you mean 'all_or_nothing'"),
+        ({"jobs": [{}], "all_or_nothing": "yes"}, "all_or_nothing: expected true or false"),
+    ],
+)
+def test_batch_that_is_not_valid_is_refused(body: object, text: str) -> None:
+    with pytest.raises(Refused, match=text):
+        batch(body)
+
+
+def test_job_may_name_an_earlier_one_of_its_batch() -> None:
+    names = Names()
+    names.accept(JobSubmitted(job_id=JobId("j1"), spec=JobSpec(command=("x",), name="train")))
+    names.accept(JobSubmitted(job_id=JobId("j2"), spec=JobSpec(command=("x",))))
+    assert (names.find("train"), names.find("other"), names.find("")) == ("j1", None, None)
+
+
+def test_job_that_names_a_refused_one_is_refused() -> None:
+    names = Names()
+    for job in ({"name": "train"}, {"name": 7}, {}, 7):
+        names.refuse(job)
+    with pytest.raises(Refused, match="'train' is an earlier job of this batch"):
+        names.find("train")
+    assert names.find("") is None
+
+
+def test_each_job_of_a_batch_has_its_own_id_and_the_digest_of_the_request() -> None:
+    first = once_each("key", "batch", "t", {"jobs": [1, 2]}, 2)
+    assert len({each.id for each in first}) == 2
+    assert {each.digest for each in first} == {once("key", "batch", "t", {"jobs": [1, 2]}).digest}
+    assert once_each("key", "batch", "t", {"jobs": [1]}, 1)[0].id == first[0].id
+    assert once_each(None, "batch", "t", {}, 2) == (NEVER, NEVER)
+
+
+def test_problems_of_a_full_log_name_the_remedy() -> None:
+    full, used = log_bounds.full("a job", 0.9, 0.8), log_bounds.used_up("t", 100, 7)
+    assert (full.status, used.status, used.more) == (507, 429, {"retry_after_s": 7})
+    assert "raise MUSTER_STREAM_BYTES" in full.detail and "its 100 bytes" in used.detail
