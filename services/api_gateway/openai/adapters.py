@@ -22,6 +22,7 @@ from services.api_gateway.openai.catalogue import AdapterServed
 from services.api_gateway.openai.errors import ApiError
 from services.api_gateway.openai.guard import Guard
 from services.api_gateway.openai.model_request import Request
+from services.api_gateway.openai.replica_exchange import Answered
 from services.api_gateway.openai.upstream import FAILURES, describe
 from services.api_gateway.serving.adapters import Wanted
 
@@ -197,7 +198,7 @@ class ModelAdapters:
         try:
             return response.status, await _read(response)
         finally:
-            response.release()
+            response.close()
 
     def _served(self, name: str) -> AdapterServed:
         found = self.queue.gateway.models.adapter(self.queue.name, name)
@@ -236,6 +237,6 @@ def _is_already(status: int, answer: bytes) -> bool:
     return status >= CLIENT_ERROR and ALREADY in answer
 
 
-async def _read(response: aiohttp.ClientResponse) -> bytes:
+async def _read(response: Answered) -> bytes:
     """Return the beginning of an answer."""
     return await response.content.read(ANSWER_BYTES_MAX)

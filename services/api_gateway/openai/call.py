@@ -21,6 +21,7 @@ from services.api_gateway.openai.events import DONE_EVENT, Events, Usage, usage_
 from services.api_gateway.openai.form_body import FormBody
 from services.api_gateway.openai.guard import Guard
 from services.api_gateway.openai.metering import UNLIMITED, Grant
+from services.api_gateway.openai.replica_exchange import Answered
 from services.api_gateway.openai.request import RequestFields, choices_of, with_model
 from services.api_gateway.openai.request_spans import NOT_TRACED, RequestSpans, Traced
 from services.api_gateway.openai.routes import ROUTES
@@ -160,7 +161,7 @@ class Call:
 
     async def relay(
         self,
-        response: aiohttp.ClientResponse,
+        response: Answered,
         guard: Guard,
         idle_s: float,
         replica: str,
@@ -184,14 +185,12 @@ class Call:
         else:
             await self._relay_whole(response, replica, first)
 
-    def _is_media(self, response: aiohttp.ClientResponse) -> bool:
+    def _is_media(self, response: Answered) -> bool:
         """Return whether the answer is relayed as it comes; a stream with comments cannot be."""
         is_media = response.content_type.startswith(MEDIA) and response.status < CLIENT_ERROR
         return is_media and not self.is_held
 
-    async def _relay_whole(
-        self, response: aiohttp.ClientResponse, replica: str, first: bytes
-    ) -> None:
+    async def _relay_whole(self, response: Answered, replica: str, first: bytes) -> None:
         answer = Answer(
             status=response.status,
             content_type=response.headers.get("content-type", JSON),
@@ -262,7 +261,7 @@ class Call:
 
     async def _relay_stream(
         self,
-        response: aiohttp.ClientResponse,
+        response: Answered,
         guard: Guard,
         idle_s: float,
         replica: str,
@@ -306,7 +305,7 @@ class Call:
 
     async def _relay_media(
         self,
-        response: aiohttp.ClientResponse,
+        response: Answered,
         guard: Guard,
         idle_s: float,
         replica: str,

@@ -10,8 +10,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
-import aiohttp
-
 from libs.common.state.cluster import Endpoint
 from services.api_gateway.openai.call import (
     CLIENT_ERROR,
@@ -24,6 +22,7 @@ from services.api_gateway.openai.errors import ApiError
 from services.api_gateway.openai.guard import Guard
 from services.api_gateway.openai.model_queue import ModelQueue
 from services.api_gateway.openai.model_request import Request
+from services.api_gateway.openai.replica_exchange import Answered
 from services.api_gateway.openai.upstream import FAILURES
 from services.api_gateway.serving.fairness import SECOND_NS
 from services.api_gateway.serving.loads import Sent
@@ -35,7 +34,7 @@ COMMENTS_MAX: Final = 64 << 10
 class Opened(NamedTuple):
     """An answer whose headers have come, and the bytes of it that were read already."""
 
-    response: aiohttp.ClientResponse
+    response: Answered
     first: bytes = b""
 
 
@@ -94,7 +93,7 @@ class Hedge:
             if self.opened is None and response is not None:
                 response.close()
 
-    async def _first_bytes(self, response: aiohttp.ClientResponse) -> bytes:
+    async def _first_bytes(self, response: Answered) -> bytes:
         """Return the bytes up to the first event of a stream, or all bytes of another answer."""
         if response.status >= CLIENT_ERROR:
             raise ReplicaFailed(f"answered {response.status}")

@@ -21,6 +21,7 @@ from libs.common.errors import Refused
 from libs.common.model import JobId
 from libs.common.settings.settings import Settings
 from libs.common.state.cluster import Endpoint
+from services.api_gateway.openai.replica_exchange import Answered, Exchange
 
 # The client's headers that are forwarded; its key never reaches a replica.
 FORWARDED: Final = {b"traceparent": "traceparent", b"tracestate": "tracestate"}
@@ -41,7 +42,7 @@ class Upstream:
         self.settings = settings
         self.replica_key = replica_key
         self._session: aiohttp.ClientSession | None = None
-        self._urls: dict[tuple[Endpoint, str], URL] = {}
+        self._exchanges: dict[tuple[Endpoint, str], Exchange] = {}
         self._keys: dict[Endpoint, str] = {}
 
     async def post(
@@ -50,14 +51,19 @@ class Upstream:
         path: str,
         headers: CIMultiDict[str],
         body: bytes | AsyncIterator[bytes],
-    ) -> aiohttp.ClientResponse:
+    ) -> Answered:
         """Send a request and wait for the answer's headers. Raises one of FAILURES."""
         session = self._session or self._begin()
         if endpoint.keyed_attempt:
             headers = headers.copy()  # a second replica may get the same request with another key
             headers["authorization"] = f"Bearer {self._key(endpoint)}"
+        if isinstance(body, bytes):
+            exchange = self._exchanges.get((endpoint, path))
+            if exchange is None:
+                exchange = self._exchange(session, endpoint, path)
+            return await exchange.send(headers.items(), body)
         return await session.post(
-            self._url(endpoint, path), data=body, headers=headers, allow_redirects=False
+            _url(endpoint, path), data=body, headers=headers, allow_redirects=False
         )
 
     def _begin(self) -> aiohttp.ClientSession:
@@ -76,14 +82,13 @@ class Upstream:
         )
         return self._session
 
-    def _url(self, endpoint: Endpoint, path: str) -> URL:
-        found = self._urls.get((endpoint, path))
-        if found is None:
-            if len(self._urls) >= URLS_KEPT_MAX:
-                del self._urls[next(iter(self._urls))]  # the oldest
-            found = self._urls[endpoint, path] = URL.build(
-                scheme="http", host=endpoint.address, port=endpoint.port, path=path
-            )
+    def _exchange(self, session: aiohttp.ClientSession, endpoint: Endpoint, path: str) -> Exchange:
+        if len(self._exchanges) >= URLS_KEPT_MAX:
+            del self._exchanges[next(iter(self._exchanges))]  # the oldest
+        place = aiohttp.ClientRequest(
+            "POST", _url(endpoint, path), loop=asyncio.get_running_loop(), session=session
+        )
+        found = self._exchanges[endpoint, path] = Exchange(session, place)
         return found
 
     def _key(self, endpoint: Endpoint) -> str:
@@ -104,6 +109,11 @@ class Upstream:
         if self._session is not None:
             await self._session.close()
             self._session = None
+            self._exchanges.clear()
+
+
+def _url(endpoint: Endpoint, path: str) -> URL:
+    return URL.build(scheme="http", host=endpoint.address, port=endpoint.port, path=path)
 
 
 def headers_for(request_id: str, given: Mapping[bytes, bytes]) -> CIMultiDict[str]:
