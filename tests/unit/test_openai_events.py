@@ -5,6 +5,8 @@ wherever the cut was.
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from services.api_gateway.openai.events import EVENT_BYTES_MAX, Events, Usage, usage_of
 
@@ -122,3 +124,27 @@ def test_usage_of_an_answer_is_read_and_what_has_none_has_none() -> None:
     assert [usage_of(body) for body in (b"{}", b"no json", b'{"usage":5}', b'{"usage":null}')] == [
         None
     ] * 4
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            (
+                b'data: {"choices":[{"index":0}],"usage":null}\n\n',
+                b'data: {"choices":[],"usage":{"total_tokens":7}}\n\n',
+                b'data: {"choices":[{"index":0}],"usage":{"total_tokens":3}}\n\n',
+                b'data: {"choices":[],\ndata: "usage":{"total_tokens":5,"usage":{}}}\n\n',
+                b'data: "usage": {\n\n',
+                b": comment\n\n",
+            )
+        ),
+        max_size=8,
+    ),
+    st.booleans(),
+)
+def test_usage_is_read_the_same_whatever_ends_the_lines(events: list[bytes], strips: bool) -> None:
+    plain, returns = Events(counts=True, strips=strips), Events(counts=True, strips=strips)
+    whole = b"".join(events)
+    found = plain.feed(whole)
+    assert found == returns.feed(whole.replace(b"\n", b"\r\n")).replace(b"\r\n", b"\n")
+    assert plain.usage == returns.usage

@@ -80,6 +80,8 @@ class Connection(HttpToolsProtocol):
             # The library tells only the request that came last.
             cycle.disconnected = True
             cycle.message_event.set()
+            for tell in cycle.scope.pop("watchers", ()):  # type: ignore[typeddict-item]
+                tell()
         self.places.leave(self)
         self.transport.gone()  # type: ignore[attr-defined]
         super().connection_lost(exc)
@@ -134,6 +136,8 @@ class Connection(HttpToolsProtocol):
         self._rest_complete()
         self.transport.lingers = False  # type: ignore[attr-defined]
         self.scope["is_complete"] = True  # type: ignore[typeddict-unknown-key]
+        # Called when the client disconnects: no task needs to wait for that.
+        self.scope["watchers"] = []  # type: ignore[typeddict-unknown-key]
         super().on_message_complete()
 
     def on_response_complete(self) -> None:

@@ -75,7 +75,9 @@ class Dispatch:
         Whatever ends the request, the client gets an answer and metrics count it.
         """
         telemetry = self.gateway.telemetry
-        guard = Guard(receive, self.settings.model_answer_ms / 1_000)
+        # The pieces of a form are still read, so its own `receive` notices the disconnect.
+        watchers = call.scope.get("watchers") if call.form is None else None
+        guard = Guard(receive, self.settings.model_answer_ms / 1_000, watchers)
         telemetry.models.began(call.model)
         status = 0
         try:

@@ -21,6 +21,7 @@ TOKENS_MAX: Final = 1 << 40
 _USAGE: Final = re.compile(rb'"usage"\s*:\s*\{')
 # Within a JSON string the quotation marks are escaped, so no generated text matches.
 _FINISH: Final = re.compile(rb'"finish_reason"\s*:\s*"')
+BLANK: Final = b"\n\n"
 DONE_EVENT: Final = b"data: [DONE]\n\n"
 
 
@@ -154,9 +155,23 @@ class Events:
         self._ended.update(choice.index for choice in choices if choice.finish_reason)
 
     def _counted(self, whole: bytes) -> bytes:
-        return b"".join(
-            [event for event in split(whole) if not (self._count(event) and self.strips)]
-        )
+        """Take the usage of the events, and return those that the client shall get."""
+        if b"\r" in whole:
+            events = split(whole)
+            return b"".join([event for event in events if not (self._count(event) and self.strips)])
+        kept, at = [], 0
+        for found in _USAGE.finditer(whole):
+            if found.start() < at:
+                continue  # the same event names it twice
+            before, after = whole.rfind(BLANK, at, found.start()), whole.find(BLANK, found.end())
+            begin = at if before < 0 else before + len(BLANK)
+            end = len(whole) if after < 0 else after + len(BLANK)
+            if self._count(whole[begin:end]) and self.strips:
+                kept.append(whole[at:begin])
+            else:
+                kept.append(whole[at:end])
+            at = end
+        return b"".join(kept) + whole[at:]
 
     def _count(self, event: bytes) -> bool:
         """Take the usage of one event. Return True if the event contains nothing else."""

@@ -2,11 +2,13 @@
 
 Both cancel the request's own task, wherever it waits, and so close the connection to the replica; a
 model server then stops generating. Raw ASGI code must watch for a disconnect itself, also when it
-does not stream. Each piece of an answer renews the patience with an assignment, not with a timer of
-its own.
+does not stream. A connection of the gateway's own server tells the guard of it by a call
+(`watchers`); elsewhere a task waits for it. Each piece of an answer renews the patience with an
+assignment, not with a timer of its own.
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Final
 
 from starlette.types import Receive
@@ -22,7 +24,12 @@ class Guard:
     the request, in `loop`.
     """
 
-    def __init__(self, receive: Receive, patience_s: float) -> None:
+    def __init__(
+        self,
+        receive: Receive,
+        patience_s: float,
+        watchers: list[Callable[[], None]] | None = None,
+    ) -> None:
         self.reason = ""
         self.patience_s = patience_s
         self.loop = asyncio.get_running_loop()
@@ -32,8 +39,11 @@ class Guard:
         assert task is not None
         self.task = task
         self._timer = self.loop.call_later(patience_s, self._check_patience)
-        # This task ends with the answer, because the server then reports a disconnect.
-        self._watch = self.loop.create_task(self._watched(receive))
+        if watchers is not None:
+            watchers.append(self._gone)
+        else:
+            # This task ends with the answer, because the server then reports a disconnect.
+            self._watch = self.loop.create_task(self._watched(receive))
 
     def heard(self, patience_s: float) -> None:
         """Note that the replica sent something; the next piece may take `patience_s`."""
@@ -53,6 +63,9 @@ class Guard:
             if message["type"] == "http.disconnect":
                 self._end(GONE)
                 return
+
+    def _gone(self) -> None:
+        self._end(GONE)
 
     def _check_patience(self) -> None:
         left_s = self._heard_s + self.patience_s - self.loop.time()
