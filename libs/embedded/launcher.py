@@ -18,6 +18,7 @@ from typing import Final
 
 from libs.common.errors import MusterError, Unavailable
 from libs.common.messages.server_messages import ServerStatus
+from libs.common.process import nats_client as nats_client
 from libs.common.settings import configuration
 from libs.common.transport import connection_nats, log_jetstream
 from libs.embedded import (

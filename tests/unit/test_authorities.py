@@ -7,13 +7,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from libs.common.errors import Refused
-from libs.common.safety.authorities import (
-    KEPT_MAX,
-    FollowingContext,
-    Introduction,
-    extended,
-    introduce,
-)
+from libs.common.safety.authorities import KEPT_MAX, extended, introduce
+from libs.common.safety.following import FollowingContext, Introduction
 from libs.embedded import certificates
 
 

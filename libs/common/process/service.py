@@ -23,6 +23,7 @@ from libs.common import facts as f
 from libs.common import reading
 from libs.common.errors import MusterError
 from libs.common.facts import AnyFact, Commit
+from libs.common.process import nats_client as nats_client
 from libs.common.process.cancellation import Stopped
 from libs.common.process.clock import ClockWatch
 from libs.common.process.process_privacy import close_to_others

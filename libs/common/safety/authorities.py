@@ -1,68 +1,26 @@
 """The certificate authorities that a process trusts: several while the cluster's is exchanged.
 
 A new authority is trusted only if the key of one that is trusted already has signed it for this
-purpose. So neither a gateway nor a server can introduce one. A context follows its file: a process
-trusts the new authority at its next handshake, without a restart. Tests:
-tests/unit/test_authorities.py.
+purpose. So neither a gateway nor a server can introduce one. The messages, and the context that
+follows the file, are in `following.py`. Tests: tests/unit/test_authorities.py.
 """
 
 import datetime
-import ssl
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import msgspec
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from libs.common.errors import Refused
+from libs.common.safety.following import Introduction
 
 # The signature is valid for the introduction of an authority only.
 CONTEXT: Final = b"muster authority 1\x00"
 # The newest authorities that stay in a file.
 KEPT_MAX: Final = 4
 PEM_BYTES_MAX: Final = 16 << 10
-
-
-class Introduction(msgspec.Struct, frozen=True):
-    """A new authority's certificate (PEM), and the signature of the one before."""
-
-    pem: str
-    signature: bytes
-
-
-class Introduced(msgspec.Struct, frozen=True):
-    """The answer of an agent. `refused` is why it does not trust the new authority."""
-
-    refused: str = ""
-
-
-class FollowingContext(ssl.SSLContext):
-    """A context that reads its authorities again before a handshake if their file changed.
-
-    Authorities are only added: one that left the file is trusted until the process ends.
-    """
-
-    file = ""
-    stamp: tuple[int, int] = (0, 0)
-
-    def follow(self, file: str) -> None:
-        """Trust the authorities of this file from now on. Raises OSError."""
-        self.file = file
-        self._refresh()
-
-    def wrap_bio(self, *given: Any, **named: Any) -> ssl.SSLObject:  # noqa: ANN401 - passed on
-        self._refresh()
-        return super().wrap_bio(*given, **named)
-
-    def _refresh(self) -> None:
-        status = Path(self.file).stat()
-        stamp = (status.st_mtime_ns, status.st_ino)
-        if stamp != self.stamp:
-            self.load_verify_locations(cafile=self.file)
-            self.stamp = stamp
 
 
 def introduce(pem: str, key: ec.EllipticCurvePrivateKey) -> Introduction:

@@ -16,7 +16,7 @@ from nats.errors import Error as NatsError
 
 from libs.common.errors import Refused, Unavailable
 from libs.common.process.cancellation import within
-from libs.common.safety.authorities import FollowingContext
+from libs.common.safety.following import FollowingContext
 from libs.common.settings.settings import Settings
 from libs.common.transport.reconnecting import PAUSE_S, BoundedCloseTransport, ServerChoice
 

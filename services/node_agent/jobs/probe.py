@@ -6,11 +6,11 @@ with a key gets it from the probe too. Twin: the simulation's machines. Tests:
 tests/integration/test_probe.py.
 """
 
+import asyncio
 from collections.abc import Callable
+from importlib import import_module
+from types import ModuleType
 from typing import Final
-
-import aiohttp
-from yarl import URL
 
 from libs.common.model import AttemptRef, NodeId
 from libs.common.transport.bus import Bus
@@ -39,9 +39,11 @@ async def probe(
     Without `within_s` the answer has `default_s`. If the replica's key is unknown (None), a demand
     for it counts as an answer: gateways may be away while the replica works.
     """
+    # At the first use, beside the loop: an agent without replicas starts sooner without it.
+    aiohttp, yarl = await asyncio.to_thread(_client)
     within_s = within_s or default_s
     host = f"[{address}]" if ":" in address else address
-    url = URL(f"http://{host}:{port}{path}", encoded=True)
+    url = yarl.URL(f"http://{host}:{port}{path}", encoded=True)
     patience = aiohttp.ClientTimeout(total=within_s)
     headers = {**HEADERS, "Authorization": f"Bearer {key}"} if key else HEADERS
     try:
@@ -57,6 +59,11 @@ async def probe(
         return f"no connection: {error.strerror or error}"
     except aiohttp.ClientError:
         return "its answer is not HTTP"
+
+
+def _client() -> tuple[ModuleType, ModuleType]:
+    """Import the client of HTTP."""
+    return import_module("aiohttp"), import_module("yarl")
 
 
 class ReplicaProbes:

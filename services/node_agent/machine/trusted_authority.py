@@ -13,8 +13,7 @@ import msgspec
 
 from libs.common.errors import Refused
 from libs.common.model import NodeId
-from libs.common.safety import authorities
-from libs.common.safety.authorities import Introduced, Introduction
+from libs.common.safety.following import Introduced, Introduction
 from libs.common.settings.settings import Settings
 from libs.common.subjects import ask_node
 from libs.common.transport.bus import Bus
@@ -54,6 +53,8 @@ class TrustedAuthority:
         return _encode(Introduced())
 
     def _take(self, offered: Introduction) -> None:
+        from libs.common.safety import authorities  # at the first use: it takes long
+
         before = self.file.read_text()
         after = authorities.extended(before, offered)
         if after != before:

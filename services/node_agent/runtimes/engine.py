@@ -1,15 +1,16 @@
 """Pulls images, and finds and removes containers, by the HTTP interface of Docker and Podman.
 
-runner.py creates the containers, under a supervisor. Tests: tests/integration/test_containers.py.
+runner.py creates the containers, under a supervisor. The client of HTTP is imported at the first
+use, because an agent without an engine starts sooner without it. Tests:
+tests/integration/test_containers.py.
 """
 
 import asyncio
 import base64
 import os
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-import aiohttp
 import msgspec
 
 from libs.common.errors import Refused, Unavailable
@@ -17,6 +18,9 @@ from services.node_agent.runtimes.cdi import FOLDERS
 from services.node_agent.runtimes.container import Image
 from services.node_agent.runtimes.faults import NoImage
 from services.node_agent.runtimes.pull_progress import Progress
+
+if TYPE_CHECKING:
+    import aiohttp
 
 T = TypeVar("T")
 
@@ -129,6 +133,8 @@ class Engine:
         return found
 
     async def _pull(self, name: str, credentials: str, progress: Progress) -> None:
+        import aiohttp
+
         named = name if "@" in name or ":" in name.rpartition("/")[2] else f"{name}:latest"
         headers = {"X-Registry-Auth": credentials} if credentials else {}
         try:
@@ -196,17 +202,21 @@ class Engine:
         async with self._session() as session:
             await self._ask(session, "DELETE", f"/containers/{container}", ASK_S, force="1", v="1")
 
-    def _session(self) -> aiohttp.ClientSession:
+    def _session(self) -> "aiohttp.ClientSession":
+        import aiohttp
+
         return aiohttp.ClientSession("http://engine", connector=aiohttp.UnixConnector(self.path))
 
     async def _ask(
         self,
-        session: aiohttp.ClientSession,
+        session: "aiohttp.ClientSession",
         method: str,
         url: str,
         within_s: float | None = None,
         **query: str,
     ) -> tuple[int, bytes]:
+        import aiohttp
+
         try:
             timeout = aiohttp.ClientTimeout(within_s)
             async with session.request(method, url, params=query, timeout=timeout) as answer:
@@ -235,7 +245,7 @@ async def while_wanted(work: Coroutine[Any, Any, T], wanted: Callable[[], bool])
     return await task
 
 
-async def _follow(content: aiohttp.StreamReader, progress: Progress) -> None:
+async def _follow(content: "aiohttp.StreamReader", progress: Progress) -> None:
     """Read the events of a pull to their end, one per line."""
     rest = b""
     async for data in content.iter_any():

@@ -1,0 +1,25 @@
+"""What the processes of a cluster must not import, because it would delay their start."""
+
+import subprocess
+import sys
+
+import pytest
+
+SLOW = ("aiohttp", "cryptography", "fastapi")
+# A process of the cluster -> the modules among SLOW that it needs.
+NEEDS = {
+    "services.scheduler.__main__": (),
+    "services.quota.__main__": (),
+    "services.node_agent.__main__": (),
+    "services.audit.__main__": ("cryptography",),
+    "libs.cli.verbs.ps": (),
+}
+
+
+@pytest.mark.parametrize("module", NEEDS)
+def test_process_imports_only_what_it_needs(module: str) -> None:
+    code = f"import {module}, sys; print(*(each for each in {SLOW} if each in sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert tuple(done.stdout.split()) == NEEDS[module]
