@@ -8,7 +8,8 @@ Every request through the gateway carries the key of a tenant with limits (too h
 is recorded: keys, limits and access audit are on together. A stream has 50 chunks, written one by
 one without a pause. For `first_token_added_p99_ms` the chunks come as a model makes them.
 BACKEND=example uses the example server instead, which costs more itself; its streams come without a
-pause. MEMORY=1 measures memory alone, over a million requests.
+pause. MEMORY=1 measures memory alone, over a million requests. PEER=nginx or PEER=litellm measures
+that gateway and Muster's in turns (`bench/peers/gateways.py`).
 """
 
 import asyncio
@@ -24,9 +25,11 @@ from typing import Any, NamedTuple
 import aiohttp
 import uvloop
 
-from bench import http_load
+from bench import http_load, peers
 from bench.cluster import QUICK, Cluster, client, cpu_of, quantile, running, say
 from bench.http_load import Load
+from bench.peers import gateways_in_turns
+from bench.peers.gateways import GATEWAYS
 
 PATH = "/v1/chat/completions"
 CLIENTS = (1, 16, 64)
@@ -287,6 +290,12 @@ def main() -> None:
     with rig() as found:
         for request in (PLAIN, STREAM):
             load(rig=found, ports=found.through, body=request, clients=16, seconds=0.5)
+        if peers.wants(*GATEWAYS):
+            bodies = {"": PLAIN, "stream_": STREAM}
+            gateways_in_turns.measure(
+                peers.PEER, found.through, found.direct, path=PATH, key=found.key, bodies=bodies
+            )
+            return
         if not MEMORY_ALONE:
             measure(found, "", PLAIN)
             measure(found, "stream_", STREAM)

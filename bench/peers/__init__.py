@@ -18,11 +18,11 @@ class Missing(Exception):
     """A peer cannot run here; the text says why, and how to get it."""
 
 
-def wants(peer: str) -> bool:
-    """Return whether this peer is to be measured. Exits for a peer that the benchmark has not."""
-    if PEER not in ("", peer):
-        sys.exit(f"this benchmark has no peer {PEER!r}: give PEER={peer}, or none")
-    return peer == PEER
+def wants(*names: str) -> bool:
+    """Return whether one of these is to be measured. Exits for a peer that the bench has not."""
+    if PEER and PEER not in names:
+        sys.exit(f"this benchmark has no peer {PEER!r}: give PEER={' or PEER='.join(names)}")
+    return bool(PEER)
 
 
 def need(programs: Sequence[str], how: str) -> None:
