@@ -55,6 +55,21 @@ def test_a_rank_outside_the_collective_is_the_one_that_the_others_wait_for(
     assert [group.ranks for group in verdict.groups] == ["0-5,7", "6"]
 
 
+def test_what_the_kernel_sees_counts_more_than_the_name_of_a_function() -> None:
+    loads = code("load_batch")
+    for fields, cause in (
+        ({}, "input"),
+        ({"waits_in": "futex_wait_queue"}, "lock"),
+        ({"cpu_ms": 900}, "compute"),
+    ):
+        assert first(diagnose(two_nodes(process(6, loads, **fields))))[1] == cause  # type: ignore[arg-type]
+
+
+def test_a_rank_that_the_kernel_holds_somewhere_unknown_is_said_to_wait_there() -> None:
+    verdict = diagnose(two_nodes(process(6, code(), waits_in="wait_for_partner")))
+    assert "which waits (wait_for_partner) in compute (model.py:7)" in verdict.sentence
+
+
 def test_a_rank_whose_stack_tells_nothing_is_no_certain_cause() -> None:
     verdict = diagnose(two_nodes(process(6, code())))
     assert first(verdict) == (e.APART, "unknown", 6, "node-2") and not verdict.is_certain

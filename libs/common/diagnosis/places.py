@@ -36,9 +36,10 @@ INPUT_FILES: Final = ("torch/utils/data/", "/webdataset/", "/nvidia/dali/")
 LOCKS: Final = ("acquire", "_wait_for_tstate_lock", "join", "wait", "wait_for", "__enter__")
 LOCK_FILES: Final = ("threading.py", "multiprocessing/synchronize.py", "filelock/", "queue.py")
 # The kernel functions and system calls in which a thread waits, for calls that have no frame.
+FUTEX: Final = "futex"
 KERNEL: Final = (
     ("nanosleep", SLEEP),
-    ("futex", LOCK),
+    (FUTEX, LOCK),
     *((name, STORAGE) for name in ("nfs", "io_schedule", "fuse", "rpc_wait", "jbd2", "folio_wait")),
 )
 STORAGES: Final = ("save", "fsync", "write_checkpoint", "save_checkpoint", "load_checkpoint")
@@ -106,21 +107,24 @@ def _is_collective(frame: Frame) -> bool:
 
 
 def _kind(stack: Sequence[Frame], waits_in: str) -> str:
-    if _has(stack, INPUTS, INPUT_FILES):
+    """Return what a process does. What the kernel sees counts more than the name of a function."""
+    if _has_file(stack, INPUT_FILES):
         return INPUT
-    if _is_lock(stack):
+    if _is_lock(stack) or (FUTEX in waits_in and not is_foreign(stack[0])):
         return LOCK
+    if _has_name(stack, INPUTS):
+        return INPUT
     if any(frame.function in STORAGES for frame in stack):
         return STORAGE
     return next((kind for part, kind in KERNEL if part in waits_in), CODE)
 
 
-def _has(stack: Sequence[Frame], names: Sequence[str], files: Sequence[str]) -> bool:
-    return any(
-        any(name in frame.function.lower() for name in names)
-        or any(part in frame.file for part in files)
-        for frame in stack
-    )
+def _has_name(stack: Sequence[Frame], names: Sequence[str]) -> bool:
+    return any(name in frame.function.lower() for frame in stack for name in names)
+
+
+def _has_file(stack: Sequence[Frame], files: Sequence[str]) -> bool:
+    return any(part in frame.file for frame in stack for part in files)
 
 
 def _is_lock(stack: Sequence[Frame]) -> bool:

@@ -67,6 +67,8 @@ class Rank(NamedTuple):
 
     @property
     def cause(self) -> str:
+        if self.place.kind == places.INPUT and self.computes:
+            return "compute"  # it makes its input itself
         if self.place.kind in CAUSES:
             return CAUSES[self.place.kind]
         if self.process.state == "D":

@@ -149,7 +149,7 @@ def _behind(
     return Verdict(
         kind=e.BEHIND,
         sentence=f"{len(inside)} ranks wait in {op} ({what}), which {named(suspects)} did not "
-        f"begin: it {DOES[_cause(seen, ordered[0])]} in {seen.ranks[ordered[0]].place.text}",
+        f"begin: it {_does(seen.ranks[ordered[0]])} in {seen.ranks[ordered[0]].place.text}",
         cause=_cause(seen, ordered[0]),
         suspects=tuple(suspects),
         is_certain=_is_certain([seen.ranks[number] for number in ordered]),
@@ -207,14 +207,14 @@ def _apart(seen: Seen) -> Verdict | None:
     if not seen.has_looks or not free or not is_majority(len(waits), len(free), seen):
         return None
     free.sort(key=lambda rank: (rank.waiting, rank.computes, rank.number))
-    suspects = tuple(_suspect(rank, f"it {DOES[rank.cause]} in {rank.place.text}") for rank in free)
+    suspects = tuple(_suspect(rank, f"it {_does(rank)} in {rank.place.text}") for rank in free)
     first = free[0]
     still = all(rank.is_still for rank in (first, *waits)) and not first.computes
     what = "waits for" if len(waits) == 1 else "wait for"
     return Verdict(
         kind=e.APART if still else e.SLOW,
         sentence=f"{len(waits)} of {len(seen.ranks)} ranks {what} {named(suspects)}, which "
-        f"{DOES[first.cause]} in {first.place.text}; they are in {common(waits)}",
+        f"{_does(first)} in {first.place.text}; they are in {common(waits)}",
         cause=first.cause,
         suspects=suspects,
         is_certain=still and _is_certain([first]),
@@ -305,12 +305,10 @@ def _roll_call(seen: Seen) -> Verdict | None:
     fewer = [rank for rank in seen.ranks.values() if rank.place != place]
     if not fewer or not is_majority(count, len(fewer), seen):
         return None
-    suspects = tuple(
-        _suspect(rank, f"it {DOES[rank.cause]} in {rank.place.text}") for rank in fewer
-    )
+    suspects = tuple(_suspect(rank, f"it {_does(rank)} in {rank.place.text}") for rank in fewer)
     return Verdict(
         kind=e.APART,
-        sentence=f"{named(suspects)} {DOES[fewer[0].cause]} in {fewer[0].place.text}, and "
+        sentence=f"{named(suspects)} {_does(fewer[0])} in {fewer[0].place.text}, and "
         f"{count} of {len(seen.ranks)} ranks are in {place.text}; no stack shows a collective",
         cause=fewer[0].cause,
         suspects=suspects,
@@ -345,6 +343,12 @@ def _suspect_of(seen: Seen, found: Mapping[int, NodeSeen], number: int, why: str
     if number in seen.ranks:
         return _suspect(seen.ranks[number], why)
     return Suspect(number, found.get(number, seen.nodes[0]).node_id, why)
+
+
+def _does(rank: Rank) -> str:
+    """Return what the rank does, in words; where the kernel holds it, if nothing else is known."""
+    waits_in = rank.process.waits_in
+    return f"waits ({waits_in})" if rank.cause == "unknown" and waits_in else DOES[rank.cause]
 
 
 def _cause(seen: Seen, number: int) -> str:
