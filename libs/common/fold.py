@@ -151,9 +151,10 @@ def _entitled(cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp) -> bool:
     if stamp.writer == subjects.NODE_KIND:
         return getattr(fact, "node_id", "") == stamp.writer_id
     if stamp.writer == subjects.SCHEDULER_KIND:
-        return isinstance(fact, f.TermBegan) or cluster.epoch in (
-            stamp.epoch,
-            epoch_at(cluster, stamp.seq),
+        return (
+            cluster.epoch == stamp.epoch
+            or isinstance(fact, f.TermBegan)
+            or cluster.epoch == epoch_at(cluster, stamp.seq)
         )
     return True
 

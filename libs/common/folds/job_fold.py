@@ -126,11 +126,11 @@ def placed(cluster: Cluster, fact: f.JobPlaced, stamp: Stamp) -> Change:
     tenant_of(cluster, job.tenant).waiting -= 1
     job.preemption.lender = fact.lender
     kept = preemption_fold.free(cluster, job) if job.preemption.reserved else ()
-    for member in job.members.values():
-        ledger.hold(cluster, job, member)
-        cluster.nodes[member.node_id].members[job.job_id] = job.attempt
+    ledger.hold(cluster, job)
     for node_id, member in job.members.items():
-        if member.incarnation <= cluster.nodes[node_id].gone:
+        node = cluster.nodes[node_id]
+        node.members[job.job_id] = job.attempt
+        if member.incarnation <= node.gone:
             member_fold.lose_member(cluster, job, member)
         member_fold.lose_if_gone(cluster, job, node_id)
     return Change((fact.job_id,), (*member_fold.homes(cluster, job.members.values()), *kept))
@@ -156,7 +156,7 @@ def _placeable(cluster: Cluster, members: tuple[Member, ...]) -> bool:
     distinct = {member.node_id for member in members}
     if not distinct or len(distinct) != len(members) or not distinct <= cluster.nodes.keys():
         return False
-    return ledger.can_hold(cluster, [hold for member in members for hold in member.gpus])
+    return ledger.can_hold(cluster, list(ledger.holds_of(members)))
 
 
 def stop_ordered(cluster: Cluster, fact: f.JobStopOrdered, stamp: Stamp) -> Change:

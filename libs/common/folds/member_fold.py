@@ -5,7 +5,10 @@ job's state follows from its members' states alone, so the order of two nodes' f
 matter.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from itertools import chain
+from operator import attrgetter
+from typing import Final
 
 from libs.common import facts as f
 from libs.common import reasons
@@ -14,8 +17,10 @@ from libs.common.container_spec import is_digest
 from libs.common.life import job_life
 from libs.common.model import JobId, NodeId, attempt_key
 from libs.common.state import image_nodes, ledger
-from libs.common.state.cluster import Cluster, Job, MemberView, known_to_agent
+from libs.common.state.cluster import Cluster, GpuView, Job, MemberView, known_to_agent
 from libs.common.state.job import Pin
+
+_node_id_of: Final[Callable[[MemberView | GpuView], NodeId]] = attrgetter("node_id")
 
 
 def started(cluster: Cluster, fact: f.JobStarted, stamp: Stamp) -> Change:
@@ -102,9 +107,8 @@ def homes(cluster: Cluster, members: Collection[MemberView]) -> tuple[NodeId, ..
 
     A device may have moved to another node while it was held.
     """
-    views = cluster.gpus
-    theirs = [views[hold.uuid].node_id for member in members for hold in member.gpus]
-    return tuple(dict.fromkeys([*[member.node_id for member in members], *theirs]))
+    theirs = map(_node_id_of, ledger.devices_of(cluster, ledger.holds_of(members)))
+    return tuple(dict.fromkeys(chain(map(_node_id_of, members), theirs)))
 
 
 def lose_if_gone(cluster: Cluster, job: Job, node_id: NodeId) -> bool:

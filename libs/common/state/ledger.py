@@ -7,12 +7,45 @@ GPU); a second release frees nothing. Resident data of models has bytes beside t
 the node's memory and of its devices (`keep`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+from operator import attrgetter
+from typing import Final
 
 from libs.common.facts import KeptGranted
-from libs.common.model import WHOLE_GPU, GpuHold, NodeId, attempt_key
-from libs.common.state.cluster import Cluster, GpuView, Job, MemberView, tenant_of
+from libs.common.model import WHOLE_GPU, GpuHold, GpuId, JobSpec, Member, NodeId, attempt_key
+from libs.common.state.cluster import (
+    Cluster,
+    GpuView,
+    Job,
+    MemberView,
+    Node,
+    Tenant,
+    tenant_of,
+)
 from libs.common.state.kept import KeptEntry, kept_key
+
+# A gang has hundreds of devices: these read a field of all of them without a loop in Python.
+uuid_of: Final[Callable[[GpuHold], GpuId]] = attrgetter("uuid")
+_share_of: Final[Callable[[GpuHold], int]] = attrgetter("share")
+_gpus_of: Final[Callable[[Member | MemberView], tuple[GpuHold, ...]]] = attrgetter("gpus")
+_holds_of: Final[Callable[[GpuView], dict[str, int]]] = attrgetter("holds")
+_WHOLE: Final = frozenset({WHOLE_GPU})
+
+
+def holds_of(members: Iterable[Member | MemberView]) -> Iterator[GpuHold]:
+    """Return the holds of all these members."""
+    return chain.from_iterable(map(_gpus_of, members))
+
+
+def share_of(holds: Iterable[GpuHold]) -> int:
+    """Return the sum of these holds, in hundredths of a GPU."""
+    return sum(map(_share_of, holds))
+
+
+def devices_of(cluster: Cluster, holds: Iterable[GpuHold]) -> Iterator[GpuView]:
+    """Return the devices of these holds, which must be known."""
+    return map(cluster.gpus.__getitem__, map(uuid_of, holds))
 
 
 def can_hold(cluster: Cluster, gpus: Sequence[GpuHold]) -> bool:
@@ -23,14 +56,13 @@ def can_hold(cluster: Cluster, gpus: Sequence[GpuHold]) -> bool:
     not checked either: the node reports them, and its report may cross a placement. One device
     never has fractions of different isolation, nor two MIG instances on one slice.
     """
-    uuids, views = {hold.uuid for hold in gpus}, cluster.gpus
-    if len(uuids) != len(gpus) or not uuids <= views.keys():
+    uuids = set(map(uuid_of, gpus))
+    if len(uuids) != len(gpus) or not uuids <= cluster.gpus.keys():
         return False
-    for hold in gpus:
-        view = views[hold.uuid]
-        if (view.holds or hold.share != WHOLE_GPU) and not _can_share(view, hold):
-            return False
-    return True
+    views = list(devices_of(cluster, gpus))
+    if _WHOLE.issuperset(map(_share_of, gpus)) and not any(map(_holds_of, views)):
+        return True
+    return all(map(_can_share, views, gpus))
 
 
 def _can_share(view: GpuView, hold: GpuHold) -> bool:
@@ -52,17 +84,25 @@ def can_stand_beside(view: GpuView, hold: GpuHold) -> bool:
     )
 
 
-def hold(cluster: Cluster, job: Job, member: MemberView) -> None:
-    """Give the member's devices, and its part of the host, to the job's current attempt."""
-    key, views = attempt_key(job.job_id, job.attempt), cluster.gpus
-    tenant = tenant_of(cluster, job.tenant)
-    for hold in member.gpus:
-        tenant.held_share += hold.share
+def hold(cluster: Cluster, job: Job) -> None:
+    """Give the devices of all members, and their parts of the hosts, to the job's current
+    attempt.
+    """
+    key, members = attempt_key(job.job_id, job.attempt), job.members.values()
+    tenant, views = tenant_of(cluster, job.tenant), cluster.gpus
+    tenant.held_share += share_of(holds_of(members))
+    for hold in holds_of(members):
         view = views[hold.uuid]
         view.holds[key] = hold.share
         if hold.isolation:
             view.parts[key] = hold
-    node, spec = cluster.nodes[member.node_id], job.spec
+    spec = job.spec
+    if spec.pools_on_node_bytes or spec.cpus_milli or spec.host_bytes:
+        for member in members:
+            _hold_host(cluster.nodes[member.node_id], key, spec, tenant)
+
+
+def _hold_host(node: Node, key: str, spec: JobSpec, tenant: Tenant) -> None:
     if pools := spec.pools_on_node_bytes:
         node.pools[key] = pools
         tenant.use.held_pool_bytes += pools

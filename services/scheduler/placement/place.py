@@ -11,6 +11,7 @@ from libs.common.devices import mig
 from libs.common.devices.means import lacking
 from libs.common.model import GPUS_PER_NODE_MAX, MIG, WHOLE_GPU, GpuHold, JobId, NodeId
 from libs.common.state.cluster import GpuView, Job, Node
+from libs.common.state.ledger import uuid_of
 from services.scheduler.placement.hardware import NONE, Hardware, Needs, needs_of
 from services.scheduler.placement.resource_request import ResourceRequest
 
@@ -141,7 +142,7 @@ class Place:
 
     def give(self, holds: Sequence[GpuHold], sharing_domain: str) -> None:
         """Take these holds from what is free."""
-        self.whole &= ~sum([self.bit[hold.uuid] for hold in holds])
+        self.whole &= ~sum(map(self.bit.__getitem__, map(uuid_of, holds)))
         for hold in holds:
             if hold.share < WHOLE_GPU:
                 self._give_part(self.bit[hold.uuid].bit_length() - 1, hold, sharing_domain)

@@ -13,6 +13,7 @@ from heapq import merge
 from typing import Final, NamedTuple
 
 from libs.common.model import JobId, attempt_key
+from libs.common.state import ledger
 from libs.common.state.cluster import Cluster, Job
 from services.scheduler.placement.capacity import Capacity
 from services.scheduler.placement.changes import UNSEEN
@@ -130,7 +131,7 @@ def _costs(share_ns: int, costs: list[Cost]) -> Iterator[Cost]:
 
 def share_of(job: Job) -> int:
     """Return what the job holds on all its nodes, in hundredths of a GPU; at least 1."""
-    return sum([hold.share for member in job.members.values() for hold in member.gpus]) or 1
+    return ledger.share_of(ledger.holds_of(job.members.values())) or 1
 
 
 def saved_ns(job: Job) -> int:
