@@ -175,8 +175,7 @@ def fill(
             assert place is not None
             if not host_serves(place, pod):
                 continue
-            place.give(place.taken(ranking.best[index][1], pod), "")
-            place.give_host(pod)
+            place.give(place.taken(ranking.best[index][1], pod), pod, "")
             assert (
                 place.cpus_free >= 0
                 and place.memory_free >= 0

@@ -115,7 +115,11 @@ def apply(cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp) -> Change:
         if bounded is None:
             return _distrust(cluster, stamp, f"{f.kind_of(fact)}: one of its lists is too long")
         fact = bounded
-    change = _fold(cluster, fact, stamp) if _entitled(cluster, fact, stamp) else IGNORED
+    change = (
+        _FOLDS[type(fact)](cluster, fact, stamp)  # type: ignore[operator]
+        if _entitled(cluster, fact, stamp)
+        else IGNORED
+    )
     if change is IGNORED:
         cluster.ignored += 1
     return change
@@ -244,10 +248,6 @@ def _budget_renewed(cluster: Cluster, fact: f.BudgetRenewed, stamp: Stamp) -> Ch
         return IGNORED
     tenant.month, tenant.month_share_ms, tenant.spent_month_hours = fact.month, 0, 0
     return Change()
-
-
-def _fold(cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp) -> Change:
-    return _FOLDS[type(fact)](cluster, fact, stamp)  # type: ignore[no-any-return, operator]
 
 
 # One row per kind; tests/test_tidy.py checks that none is missing.

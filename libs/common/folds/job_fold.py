@@ -27,6 +27,7 @@ from libs.common.state.cluster import (
     Elements,
     Job,
     MemberView,
+    Node,
     all_over,
     tenant_of,
 )
@@ -101,11 +102,13 @@ def queued(cluster: Cluster, fact: f.JobQueued, stamp: Stamp) -> Change:
 
 def placed(cluster: Cluster, fact: f.JobPlaced, stamp: Stamp) -> Change:
     job = _job_allowing(cluster, fact.job_id, "job.placed")
+    holds = list(ledger.holds_of(fact.members))
     if (
         job is None
         or job.elements is not None
         or job.attempt != fact.attempt
-        or not _placeable(cluster, fact.members)
+        or not _are_known(cluster, fact.members)
+        or (views := ledger.free_devices(cluster, holds)) is None
     ):
         return IGNORED
     job.state = job_life.after(job.state, "job.placed")
@@ -123,17 +126,25 @@ def placed(cluster: Cluster, fact: f.JobPlaced, stamp: Stamp) -> Change:
         )
         for m in fact.members
     }
-    tenant_of(cluster, job.tenant).waiting -= 1
+    tenant = tenant_of(cluster, job.tenant)
+    tenant.waiting -= 1
     job.preemption.lender = fact.lender
     kept = preemption_fold.free(cluster, job) if job.preemption.reserved else ()
-    ledger.hold(cluster, job)
+    ledger.hold(cluster, job, tenant=tenant, views=views, holds=holds)
+    nodes = member_fold.homes_of(job.members, views)
     for node_id, member in job.members.items():
         node = cluster.nodes[node_id]
         node.members[job.job_id] = job.attempt
-        if member.incarnation <= node.gone:
-            member_fold.lose_member(cluster, job, member)
-        member_fold.lose_if_gone(cluster, job, node_id)
-    return Change((fact.job_id,), (*member_fold.homes(cluster, job.members.values()), *kept))
+        if member.incarnation <= node.lost or member.incarnation < node.incarnation:
+            _lose_late(cluster, job, node, member)
+    return Change((fact.job_id,), (*nodes, *kept))
+
+
+def _lose_late(cluster: Cluster, job: Job, node: Node, member: MemberView) -> None:
+    """Mark the member lost if its node was lost, or restarted, since the placement was decided."""
+    if member.incarnation <= node.gone:
+        member_fold.lose_member(cluster, job, member)
+    member_fold.lose_if_gone(cluster, job, node.node_id)
 
 
 def dated(cluster: Cluster, fact: f.JobPlaced | f.JobPreempted, stamp: Stamp) -> Change:
@@ -151,12 +162,10 @@ def dated(cluster: Cluster, fact: f.JobPlaced | f.JobPreempted, stamp: Stamp) ->
     return Change((fact.job_id,))
 
 
-def _placeable(cluster: Cluster, members: tuple[Member, ...]) -> bool:
-    """Return whether all nodes are known, each is named once, and all shares are free."""
+def _are_known(cluster: Cluster, members: tuple[Member, ...]) -> bool:
+    """Return whether there are members, and all their nodes are known and named once."""
     distinct = {member.node_id for member in members}
-    if not distinct or len(distinct) != len(members) or not distinct <= cluster.nodes.keys():
-        return False
-    return ledger.can_hold(cluster, list(ledger.holds_of(members)))
+    return 0 < len(distinct) == len(members) and distinct <= cluster.nodes.keys()
 
 
 def stop_ordered(cluster: Cluster, fact: f.JobStopOrdered, stamp: Stamp) -> Change:

@@ -5,7 +5,7 @@ job's state follows from its members' states alone, so the order of two nodes' f
 matter.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from itertools import chain
 from operator import attrgetter
 from typing import Final
@@ -20,7 +20,7 @@ from libs.common.state import image_nodes, ledger
 from libs.common.state.cluster import Cluster, GpuView, Job, MemberView, known_to_agent
 from libs.common.state.job import Pin
 
-_node_id_of: Final[Callable[[MemberView | GpuView], NodeId]] = attrgetter("node_id")
+_node_id_of: Final[Callable[[GpuView], NodeId]] = attrgetter("node_id")
 
 
 def started(cluster: Cluster, fact: f.JobStarted, stamp: Stamp) -> Change:
@@ -107,8 +107,13 @@ def homes(cluster: Cluster, members: Collection[MemberView]) -> tuple[NodeId, ..
 
     A device may have moved to another node while it was held.
     """
-    theirs = map(_node_id_of, ledger.devices_of(cluster, ledger.holds_of(members)))
-    return tuple(dict.fromkeys(chain(map(_node_id_of, members), theirs)))
+    views = ledger.devices_of(cluster, ledger.holds_of(members))
+    return homes_of([member.node_id for member in members], views)
+
+
+def homes_of(nodes: Iterable[NodeId], views: Iterable[GpuView]) -> tuple[NodeId, ...]:
+    """Return these nodes and the nodes that report these devices now."""
+    return tuple(dict.fromkeys(chain(nodes, map(_node_id_of, views))))
 
 
 def lose_if_gone(cluster: Cluster, job: Job, node_id: NodeId) -> bool:

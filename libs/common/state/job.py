@@ -1,5 +1,9 @@
 """A job of the fold, its current attempt, and that attempt's members."""
 
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Final
+
 import msgspec
 
 from libs.common import arrays
@@ -174,6 +178,11 @@ class Job(msgspec.Struct):
         return len(self.elements.alive) < self.spec.array.at_once
 
 
+_state_of: Final[Callable[[MemberView], str]] = attrgetter("state")
+_OVER: Final = frozenset(job_life.MEMBER_OVER)
+_ENDED: Final = frozenset(job_life.MEMBER_ENDED)
+
+
 def idle_since_ns(job: Job) -> int:
     """Return since when all devices of the attempt are idle; 0 if one of its members works."""
     times = [member.idle_ns for member in job.members.values()]
@@ -191,6 +200,11 @@ def has_mixed_images(job: Job) -> bool:
         and job.pin.attempt == job.attempt
         and any(member.image not in ("", job.pin.digest) for member in job.members.values())
     )
+
+
+def has_ended_member(job: Job) -> bool:
+    """Return whether the process of a member has ended, or never began."""
+    return not _ENDED.isdisjoint(map(_state_of, job.members.values()))
 
 
 def was_on(job: Job, node_id: NodeId) -> bool:
@@ -212,8 +226,8 @@ def all_over(job: Job) -> bool:
 
     Every member has released, refused or was lost, and every element has ended.
     """
-    return not (job.elements is not None and job.elements.alive) and all(
-        member.state in job_life.MEMBER_OVER for member in job.members.values()
+    return (job.elements is None or not job.elements.alive) and _OVER.issuperset(
+        map(_state_of, job.members.values())
     )
 
 

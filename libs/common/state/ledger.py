@@ -13,16 +13,8 @@ from operator import attrgetter
 from typing import Final
 
 from libs.common.facts import KeptGranted
-from libs.common.model import WHOLE_GPU, GpuHold, GpuId, JobSpec, Member, NodeId, attempt_key
-from libs.common.state.cluster import (
-    Cluster,
-    GpuView,
-    Job,
-    MemberView,
-    Node,
-    Tenant,
-    tenant_of,
-)
+from libs.common.model import WHOLE_GPU, GpuHold, GpuId, Member, NodeId, attempt_key
+from libs.common.state.cluster import Cluster, GpuView, Job, MemberView, Tenant, tenant_of
 from libs.common.state.kept import KeptEntry, kept_key
 
 # A gang has hundreds of devices: these read a field of all of them without a loop in Python.
@@ -48,21 +40,26 @@ def devices_of(cluster: Cluster, holds: Iterable[GpuHold]) -> Iterator[GpuView]:
     return map(cluster.gpus.__getitem__, map(uuid_of, holds))
 
 
-def can_hold(cluster: Cluster, gpus: Sequence[GpuHold]) -> bool:
-    """Return whether every device is known, is named once, and has the requested share free.
+def can_hold(cluster: Cluster, holds: Sequence[GpuHold]) -> bool:
+    """Return whether all these holds are possible now (`free_devices`)."""
+    return free_devices(cluster, holds) is not None
+
+
+def free_devices(cluster: Cluster, holds: Sequence[GpuHold]) -> list[GpuView] | None:
+    """Return the devices of these holds; None unless every device is known, is named once, and has
+    the requested share free.
 
     The node is not checked: a device that another node reports since the placement was decided is
     still held, and released with the member. The host's resources and the possible MIG profiles are
     not checked either: the node reports them, and its report may cross a placement. One device
     never has fractions of different isolation, nor two MIG instances on one slice.
     """
-    uuids = set(map(uuid_of, gpus))
-    if len(uuids) != len(gpus) or not uuids <= cluster.gpus.keys():
-        return False
-    views = list(devices_of(cluster, gpus))
-    if _WHOLE.issuperset(map(_share_of, gpus)) and not any(map(_holds_of, views)):
-        return True
-    return all(map(_can_share, views, gpus))
+    uuids = set(map(uuid_of, holds))
+    if len(uuids) != len(holds) or not uuids <= cluster.gpus.keys():
+        return None
+    views = list(devices_of(cluster, holds))
+    free_and_whole = not any(map(_holds_of, views)) and _WHOLE.issuperset(map(_share_of, holds))
+    return views if free_and_whole or all(map(_can_share, views, holds)) else None
 
 
 def _can_share(view: GpuView, hold: GpuHold) -> bool:
@@ -84,32 +81,26 @@ def can_stand_beside(view: GpuView, hold: GpuHold) -> bool:
     )
 
 
-def hold(cluster: Cluster, job: Job) -> None:
-    """Give the devices of all members, and their parts of the hosts, to the job's current
-    attempt.
-    """
-    key, members = attempt_key(job.job_id, job.attempt), job.members.values()
-    tenant, views = tenant_of(cluster, job.tenant), cluster.gpus
-    tenant.held_share += share_of(holds_of(members))
-    for hold in holds_of(members):
-        view = views[hold.uuid]
+def hold(
+    cluster: Cluster, job: Job, tenant: Tenant, views: list[GpuView], holds: Sequence[GpuHold]
+) -> None:
+    """Give these devices, and parts of the hosts of its members, to the job's current attempt."""
+    key, spec = attempt_key(job.job_id, job.attempt), job.spec
+    for view, hold in zip(views, holds, strict=True):
         view.holds[key] = hold.share
         if hold.isolation:
             view.parts[key] = hold
-    spec = job.spec
-    if spec.pools_on_node_bytes or spec.cpus_milli or spec.host_bytes:
-        for member in members:
-            _hold_host(cluster.nodes[member.node_id], key, spec, tenant)
-
-
-def _hold_host(node: Node, key: str, spec: JobSpec, tenant: Tenant) -> None:
+    tenant.held_share += share_of(holds)
     if pools := spec.pools_on_node_bytes:
-        node.pools[key] = pools
-        tenant.use.held_pool_bytes += pools
-    if spec.cpus_milli or spec.host_bytes:
-        node.held[key] = (spec.cpus_milli, spec.host_bytes)
-        tenant.use.held_cpus_milli += spec.cpus_milli
-        tenant.use.held_memory_bytes += spec.host_bytes
+        tenant.use.held_pool_bytes += pools * len(job.members)
+        for node_id in job.members:
+            cluster.nodes[node_id].pools[key] = pools
+    cpus_milli, host_bytes = spec.cpus_milli, spec.host_bytes
+    if cpus_milli or host_bytes:
+        tenant.use.held_cpus_milli += cpus_milli * len(job.members)
+        tenant.use.held_memory_bytes += host_bytes * len(job.members)
+        for node_id in job.members:
+            cluster.nodes[node_id].held[key] = (cpus_milli, host_bytes)
 
 
 def release(cluster: Cluster, job: Job, member: MemberView) -> None:

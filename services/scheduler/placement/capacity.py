@@ -145,8 +145,7 @@ class Capacity:
         for member, index in zip(members, changed, strict=True):
             place = self.places[index]
             assert place is not None, "a placement goes to usable nodes"
-            place.give(member.gpus, sharing_domain)
-            place.give_host(request)
+            place.give(member.gpus, request, sharing_domain)
         self.changes.note(changed)
 
     @property

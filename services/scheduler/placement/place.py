@@ -140,13 +140,18 @@ class Place:
             self.hardware.pick(kind, request.gpus, request) is not NONE for kind in kinds
         )
 
-    def give(self, holds: Sequence[GpuHold], sharing_domain: str) -> None:
-        """Take these holds from what is free."""
+    def give(self, holds: Sequence[GpuHold], request: ResourceRequest, sharing_domain: str) -> None:
+        """Take these holds, and the CPUs and memory of the request, from what is free."""
         self.whole &= ~sum(map(self.bit.__getitem__, map(uuid_of, holds)))
-        for hold in holds:
-            if hold.share < WHOLE_GPU:
-                self._give_part(self.bit[hold.uuid].bit_length() - 1, hold, sharing_domain)
+        if not request.whole:
+            for hold in holds:
+                if hold.share < WHOLE_GPU:
+                    self._give_part(self.bit[hold.uuid].bit_length() - 1, hold, sharing_domain)
         self.widen()
+        if self.cpus_free != UNKNOWN:
+            self.cpus_free -= request.cpus_milli
+        if self.memory_free != UNKNOWN:
+            self.memory_free -= request.memory_bytes
 
     def _give_part(self, device: int, hold: GpuHold, sharing_domain: str) -> None:
         before = self.parts.pop(device, None)
@@ -164,25 +169,16 @@ class Place:
 
     def widen(self) -> None:
         """Update the fields derived from `whole` and `parts`."""
-        open_parts = sorted([part.free for part in self.parts.values()]) if self.parts else []
-        self.lefts = (*open_parts, *WHOLES[self.whole.bit_count()])
-        self.widest = self.lefts[-1] if self.lefts else 0
-
-    def give_host(self, request: ResourceRequest) -> None:
-        """Take the request's CPUs and memory from what is free."""
-        if self.cpus_free != UNKNOWN:
-            self.cpus_free -= request.cpus_milli
-        if self.memory_free != UNKNOWN:
-            self.memory_free -= request.memory_bytes
+        lefts = WHOLES[self.whole.bit_count()]
+        if self.parts:
+            lefts = (*sorted([part.free for part in self.parts.values()]), *lefts)
+        self.lefts = lefts
+        self.widest = lefts[-1] if lefts else 0
 
     def taken(self, fit: DeviceFit, request: ResourceRequest) -> tuple[GpuHold, ...]:
         """Return the devices of a fit as the fact records them."""
         if fit.share == WHOLE_GPU and not request.isolation:
-            return (
-                self.holds
-                if len(fit.devices) == len(self.holds)
-                else tuple([self.holds[device] for device in fit.devices])
-            )
+            return tuple(map(self.holds.__getitem__, fit.devices))
         uuids = [self.gpus[device].uuid for device in fit.devices]
         if not fit.slices:
             return tuple(GpuHold(uuid, fit.share, request.isolation) for uuid in uuids)

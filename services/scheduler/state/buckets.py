@@ -9,7 +9,7 @@ from typing import Final
 from libs.common.life import job_life
 from libs.common.model import JobId
 from libs.common.state.cluster import Job, all_over, is_draining
-from libs.common.state.job import has_mixed_images
+from libs.common.state.job import has_ended_member, has_mixed_images
 from libs.common.state.ordering import SECOND_NS
 from services.scheduler.preemption.preemptible import has_saved, is_saving
 
@@ -52,19 +52,18 @@ class Buckets:
 
 def bucket_for(job: Job, wall_ns: int) -> str:
     """Return the bucket of a job; empty if no rule must act on it."""
-    match job.state:
-        case job_life.PENDING:
-            return ENQUEUE if job.admitted else ""
-        case job_life.QUEUED:
-            return _waiting_bucket(job, wall_ns)
-        case job_life.BEGUN:
-            return SETTLE if all_over(job) else ""
-        case job_life.PLACED | job_life.RUNNING | job_life.RELEASING:
-            if all_over(job):
-                return SETTLE
-            return STOP if wants_stop(job, wall_ns) else EXPIRE if 0 < due_ns(job) < wall_ns else ""
-        case _:
-            return ""
+    state = job.state
+    if state in job_life.ON_NODES:
+        if all_over(job):
+            return SETTLE
+        if wants_stop(job, wall_ns):
+            return STOP
+        return EXPIRE if job.spec.allocation is not None and 0 < due_ns(job) < wall_ns else ""
+    if state == job_life.QUEUED:
+        return _waiting_bucket(job, wall_ns)
+    if state == job_life.PENDING:
+        return ENQUEUE if job.admitted else ""
+    return SETTLE if state == job_life.BEGUN and all_over(job) else ""
 
 
 def _waiting_bucket(job: Job, wall_ns: int) -> str:
@@ -89,12 +88,13 @@ def wants_stop(job: Job, wall_ns: int) -> bool:
     """
     if job.state == job_life.RELEASING or (job.drain_until_ns and is_draining(job, wall_ns)):
         return False
-    if is_saving(job) and has_saved(job):
-        return True
-    if wants_cancel(job):
-        return True
-    return not job.stop_reason and (
-        is_hurt(job) or job.order.requeue == job.attempt or has_mixed_images(job)
+    if job.stop_reason:
+        return (is_saving(job) and has_saved(job)) or wants_cancel(job)
+    return (
+        job.cancel is not None
+        or job.order.requeue == job.attempt
+        or is_hurt(job)
+        or has_mixed_images(job)
     )
 
 
@@ -142,7 +142,7 @@ def is_hurt(job: Job) -> bool:
     """Return whether a member ended with anything but exit code 0, so that its gang
     cannot go on.
     """
-    return any(
+    return has_ended_member(job) and any(
         member.state in job_life.MEMBER_ENDED and member.exit_code != 0
         for member in job.members.values()
     )

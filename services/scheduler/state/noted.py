@@ -2,10 +2,12 @@
 
 from typing import NamedTuple
 
+import msgspec
+
 from services.scheduler.queueing.shape import Shape
 
 
-class Noted(NamedTuple):
+class Noted(msgspec.Struct):
     """A placed attempt: its address and port, its devices in hundredths of a GPU (at least 1), and
     its expected end (wall clock).
     """

@@ -22,16 +22,25 @@ class ReservedNotes:
         self.share: Counter[TenantId] = Counter()
         self.pools: Counter[TenantId] = Counter()
 
-    def note(self, cluster: Cluster, job_id: JobId, job: Job | None, wall_ns: int) -> bool:
-        """Note that a fact touched this job. Return whether it has devices reserved."""
-        old = self.kept.get(job_id)
+    def forget(self, job_id: JobId) -> None:
+        """Drop the notes about this job, if there are any."""
+        old = self.kept.pop(job_id, None)
         if old is not None:
-            self.share[old.shape.tenant] -= old.share
-            self.pools[old.shape.tenant] -= old.pools
-        if job is None or not job.preemption.reserved:
-            self.kept.pop(job_id, None)
+            self._take_back(old)
+
+    def _take_back(self, old: Kept) -> None:
+        self.share[old.shape.tenant] -= old.share
+        self.pools[old.shape.tenant] -= old.pools
+
+    def note(self, cluster: Cluster, job: Job, wall_ns: int) -> bool:
+        """Note that a fact touched this job. Return whether it has devices reserved."""
+        if not job.preemption.reserved:
+            self.forget(job.job_id)
             return False
-        own = attempt_key(job_id, job.attempt)
+        old = self.kept.get(job.job_id)
+        if old is not None:
+            self._take_back(old)
+        own = attempt_key(job.job_id, job.attempt)
         share = sum(
             [
                 hold.share
@@ -53,7 +62,7 @@ class ReservedNotes:
             if old is not None and is_known
             else shape_of(job, job.refusals.avoided(wall_ns))
         )
-        self.kept[job_id] = Kept(shape.on(len(job.preemption.reserved)), share, pools)
+        self.kept[job.job_id] = Kept(shape.on(len(job.preemption.reserved)), share, pools)
         self.share[job.tenant] += share
         self.pools[job.tenant] += pools
         return True

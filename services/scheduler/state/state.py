@@ -168,13 +168,13 @@ class State:
             seq=0, at_ns=at_ns, epoch=self.epoch, writer=subjects.SCHEDULER_KIND, writer_id=""
         )
         for fact in facts:
-            reserved = (
-                isinstance(fact, JobPlaced) and self.cluster.jobs[fact.job_id].preemption.reserved
+            placed = (
+                fact if isinstance(fact, JobPlaced) and fact.job_id in self.queue.waiting else None
             )
             change = fold.apply(self.cluster, fact, stamp)
             assert change is not IGNORED, f"the scheduler decided what its own fold ignores: {fact}"
-            if isinstance(fact, JobPlaced) and not reserved:
-                self._follow_placement(fact)
+            if placed is not None:
+                self._follow_placement(placed)
             else:
                 self.refresh(change)
                 if isinstance(fact, PluginDisabled):
@@ -292,12 +292,12 @@ class State:
         """Update the indexes after an own placement, which changes only what is free
         on its nodes.
         """
-        job = self.cluster.jobs[placed.job_id]
+        shape = self.queue.waiting[placed.job_id].shape
         self.capacity.follow(
-            placed.members, self.queue.request(job), sharing_domain_of(self.cluster, job.tenant)
+            placed.members, shape.request, sharing_domain_of(self.cluster, shape.tenant)
         )
-        self.capacity.learn(self.cluster)
-        self._reclassify(job.job_id)
+        self.capacity.placed_last = self.capacity.index[self.cluster.placed_last]
+        self._reclassify(placed.job_id)
 
     def refresh(self, change: Change) -> None:
         """Update the indexes for everything that a fact changed."""
@@ -321,27 +321,41 @@ class State:
             if noted is not None and next(iter(self.cluster.jobs[job_id].members)) == node_id:
                 self.ports.give_back(noted.address, noted.port)
                 self.ports.fit(node.address, noted.port)
-                self.noted[job_id] = noted._replace(address=node.address)
+                noted.address = node.address
 
     def _reclassify(self, job_id: JobId) -> None:
+        """Update the indexes for a job that a fact changed."""
         job = self.cluster.jobs.get(job_id)
-        new = bucket_for(job, self.wall_ns) if job is not None else ""
-        old = self.buckets.move(job_id, new, job.seq if job is not None else 0)
-        if new == WAIT and job is not None:
+        if job is None:
+            # It ended, and the cluster forgot it.
+            self.buckets.move(job_id, "", 0)
+            self.queue.remove(job_id)
+            self.reserved_notes.forget(job_id)
+            return
+        new = bucket_for(job, self.wall_ns)
+        old = self.buckets.move(job_id, new, job.seq)
+        if new == WAIT:
             self._wait(job)
         elif old == WAIT:
             self.queue.remove(job_id)
-        if self.reserved_notes.note(self.cluster, job_id, job, self.wall_ns):
+        if (job.preemption.reserved or job_id in self.reserved) and self.reserved_notes.note(
+            self.cluster, job, self.wall_ns
+        ):
             self.queue.version += 1
-        if job is not None:
-            self._note_attempt(job)
-            if (at_ns := turns_ns(job, self.wall_ns)) > 0:
-                heappush(self.turns, (at_ns, job_id))
-            if job.spec.serve is not None:
-                self._note_replica(job, job.spec.serve.model)
-            if job.spec.preemptible:
-                self.preemptible.note(job)
-                self.capacity.touch(job.members)
+        self._note_attempt(job)
+        spec = job.spec
+        if job.state == job_life.QUEUED or spec.allocation is not None:
+            self._note_turn(job)
+        if spec.serve is not None:
+            self._note_replica(job, spec.serve.model)
+        if spec.preemptible:
+            self.preemptible.note(job)
+            self.capacity.touch(job.members)
+
+    def _note_turn(self, job: Job) -> None:
+        """Note when the job must be checked again although no fact touched it."""
+        if (at_ns := turns_ns(job, self.wall_ns)) > 0:
+            heappush(self.turns, (at_ns, job.job_id))
 
     def _note_replica(self, job: Job, model: str) -> None:
         draining = is_draining(job, self.wall_ns)
@@ -369,23 +383,19 @@ class State:
             job
             # The limit changed, or the log gave the placement its time.
         ):
-            self.noted[job.job_id] = noted._replace(end_ns=self._expect(job))
+            noted.end_ns = self._expect(job)
             self.capacity.touch(homes(self.cluster, job.members.values()))
 
     def _note(self, job: Job) -> None:
-        address = self.cluster.nodes[next(iter(job.members))].address
-        share = share_of(job)
-        self.ports.fit(address, job.port)
+        address, port = self.cluster.nodes[next(iter(job.members))].address, job.port
+        share, spec = share_of(job), job.spec
+        self.ports.fit(address, port)
         self.noted[job.job_id] = Noted(
-            attempt=job.attempt,
-            address=address,
-            port=job.port,
-            share=share,
-            end_ns=self._expect(job),
+            attempt=job.attempt, address=address, port=port, share=share, end_ns=self._expect(job)
         )
-        if job.spec.allocation is not None:
+        if spec.allocation is not None:
             self.held[job.job_id] = None
-        self.queue_held[job.spec.queue or DEFAULT_QUEUE] += share
+        self.queue_held[spec.queue or DEFAULT_QUEUE] += share
         if self.epoch:
             self.start_limits.watch(job, self.now_ns)
 
