@@ -24,7 +24,13 @@ from services.scheduler.placement.place import UNKNOWN, Build, Part, Place
 from services.scheduler.placement.ranking import Ranking
 from services.scheduler.placement.resource_request import ResourceRequest
 from services.scheduler.placement.sharing_domains import sharing_domain_on
-from services.scheduler.placement.strategies import DEFAULT, PLUGGED, STRATEGIES, Score
+from services.scheduler.placement.strategies import (
+    DEFAULT,
+    PLUGGED,
+    ROUND_ROBIN,
+    STRATEGIES,
+    Score,
+)
 
 # Number of rankings that are kept; the oldest is dropped first.
 RANKINGS_MAX: Final = 256
@@ -194,12 +200,18 @@ class Capacity:
         key = (ranked, "" if request.whole or not request.gpus else sharing_domain)
         found = self._rankings.get(key)
         if found is None:
+            takes_turns = self.strategy_of(request) == ROUND_ROBIN
             found = self._rankings[key] = Ranking(
-                ranked, key[1], self._score_of(request), self._mix
+                request=ranked,
+                sharing_domain=key[1],
+                score=self._score_of(request),
+                mix=self._mix,
+                takes_turns=takes_turns,
             )
             if len(self._rankings) > RANKINGS_MAX:
                 del self._rankings[next(iter(self._rankings))]
-        self._bring_up(found)
+        if found.seen != self.changes.position:
+            self._bring_up(found)
         return found
 
     def catch_up(self) -> None:
@@ -239,8 +251,6 @@ class Capacity:
 
     def _bring_up(self, ranking: Ranking) -> int:
         """Examine the nodes that changed, and return how many those are."""
-        if ranking.seen == self.changes.position:
-            return 0
         changed, ranking.seen = self.changes.since(ranking.seen), self.changes.position
         ranking.examine(self.places, changed)
         return len(changed)

@@ -36,8 +36,6 @@ class Changes:
     def since(self, position: int) -> Collection[int]:
         """Return the nodes that changed after this position."""
         new = self.position - position
-        return (
-            dict.fromkeys(self._changed[-new:] if new else ())
-            if new <= len(self._changed)
-            else range(len(self._nodes))
-        )
+        if new > len(self._changed):
+            return range(len(self._nodes))
+        return dict.fromkeys(self._changed[-new:] if new else ())

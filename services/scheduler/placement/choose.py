@@ -12,7 +12,6 @@ from services.scheduler.placement.capacity import SERVING_MAX, Capacity, Serving
 from services.scheduler.placement.place import host_serves
 from services.scheduler.placement.ranking import Ranking
 from services.scheduler.placement.resource_request import ResourceRequest, request_of
-from services.scheduler.placement.strategies import ROUND_ROBIN
 
 Choice = list[tuple[NodeId, tuple[GpuHold, ...]]]
 
@@ -43,11 +42,12 @@ def choose_for(
     if request.nodes > 1:
         chosen = gang.members(ranking, request, capacity.near, excluded_nodes, preferred)
         return [_member(capacity, ranking, index, request) for index in chosen] or NO_PLACEMENT
-    after = capacity.placed_last if capacity.strategy_of(request) == ROUND_ROBIN else -1
-    for index in ranking.in_order(after, preferred):
+    after = capacity.placed_last if ranking.takes_turns else -1
+    for index in ranking.in_order(excluded_nodes, after, preferred):
         place = capacity.places[index]
-        if place is not None and not excluded_nodes >> index & 1 and host_serves(place, request):
-            return [_member(capacity, ranking, index, request)]
+        assert place is not None, "a ranking holds usable nodes"
+        if host_serves(place, request):
+            return [(place.node_id, place.taken(ranking.best[index][1], request))]
     return NO_PLACEMENT
 
 

@@ -8,7 +8,6 @@ registration, so among equals the lowest bit is chosen.
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from services.scheduler.placement.bits import indexes
 from services.scheduler.placement.changes import UNSEEN
 from services.scheduler.placement.fill import WorkloadMix
 from services.scheduler.placement.hardware import Hardware
@@ -29,16 +28,23 @@ class Ranking:
     """The ranked nodes of one request.
 
     `levels` are the nodes by level, as bits. `best` is the device fit of each of the `members`.
-    `seen` is the examined position of the changes.
+    `seen` is the examined position of the changes. `takes_turns`: among equal nodes, those behind
+    the node of the last placement come first.
     """
 
     def __init__(
-        self, request: ResourceRequest, sharing_domain: str, score: Score, mix: WorkloadMix
+        self,
+        request: ResourceRequest,
+        sharing_domain: str,
+        score: Score,
+        mix: WorkloadMix,
+        takes_turns: bool = False,
     ) -> None:
         self.request: Final = request
         self.sharing_domain: Final = sharing_domain
         self.score: Final = score
         self.mix: Final = mix
+        self.takes_turns: Final = takes_turns
         self.seen = UNSEEN
         self.members = 0
         self.levels: Final[dict[int, int]] = {}
@@ -60,38 +66,39 @@ class Ranking:
 
     def examine(self, places: list[Place | None], changed: Iterable[int]) -> None:
         """Examine these nodes, which have changed."""
+        best, levels = self.best, self.levels
         for index in changed:
             place = places[index]
             found = self.rank(place) if place is not None else None
-            before = self.best.get(index)
+            before = best.get(index)
             if found == before:
                 continue
+            bit = 1 << index
             if before is not None:
-                self._drop(before[0], index)
+                levels[before[0]] ^= bit
+                if not levels[before[0]]:
+                    del levels[before[0]]
             if found is not None:
-                self.best[index] = found
-                self.members |= 1 << index
-                self.levels[found[0]] = self.levels.get(found[0], 0) | 1 << index
+                best[index] = found
+                self.members |= bit
+                levels[found[0]] = levels.get(found[0], 0) | bit
+            else:
+                del best[index]
+                self.members ^= bit
 
-    def in_order(self, after: int = -1, preferred: int = 0) -> Iterator[int]:
-        """Yield the nodes, best first.
+    def in_order(self, excluded: int = 0, after: int = -1, preferred: int = 0) -> Iterator[int]:
+        """Yield the nodes without the `excluded` ones (bits), best first.
 
         Among equals the `preferred` ones (bits) come first, then those behind `after`.
         """
-        if not self.levels:
-            return
-        yield from _from(self.levels[max(self.levels)], after, preferred)
-        for level in sorted(self.levels, reverse=True)[1:]:
-            yield from _from(self.levels[level], after, preferred)
-
-    def _drop(self, level: int, index: int) -> None:
-        del self.best[index]
-        self.members ^= 1 << index
-        left = self.levels[level] ^ 1 << index
-        if left:
-            self.levels[level] = left
-        else:
-            del self.levels[level]
+        for level in sorted(self.levels, reverse=True):
+            nodes = self.levels[level] & ~excluded
+            parts = _split(nodes, after, preferred) if preferred or after >= 0 else (nodes,)
+            for part in parts:
+                while part:
+                    lowest = part & -part
+                    yield lowest.bit_length() - 1
+                    part ^= lowest
 
     def rank(self, place: Place) -> Ranked | None:
         """Return how a node, real or imagined, would serve; None if it cannot.
@@ -122,9 +129,8 @@ class Ranking:
         return found if found is not None and (self._plain or place.admits(request)) else None
 
 
-def _from(nodes: int, after: int, preferred: int) -> Iterator[int]:
-    """Yield the preferred bits, and then the others; of both first those after this one."""
-    for part in (nodes & preferred, nodes & ~preferred) if preferred else (nodes,):
-        behind = part >> (after + 1) << (after + 1)
-        yield from indexes(behind)
-        yield from indexes(part ^ behind)
+def _split(nodes: int, after: int, preferred: int) -> tuple[int, ...]:
+    """Return the preferred bits, and then the others; of both first those after this one."""
+    behind = nodes >> (after + 1) << (after + 1)
+    before = nodes ^ behind
+    return (behind & preferred, before & preferred, behind & ~preferred, before & ~preferred)

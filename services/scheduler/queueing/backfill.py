@@ -123,12 +123,12 @@ class BackfillPass:
         """
         if self.no_backfill:
             return NO_PLACEMENT
-        sharing_domain, excluded_nodes = (
-            sharing_domain_of(state.cluster, job.tenant),
-            closed_to(state, job) | crowded,
-        )
-        preferred = state.capacity.bits_of(state.cluster.image_nodes.get(job.spec.image, ()))
-        choice = choose_for(state.capacity, request, sharing_domain, excluded_nodes, preferred)
+        capacity, image = state.capacity, job.spec.image
+        sharing_domain = sharing_domain_of(state.cluster, job.tenant)
+        excluded_nodes = closed_to(state, job) | crowded
+        preferred = capacity.bits_of(state.cluster.image_nodes.get(image, ())) if image else 0
+        choice = choose_for(capacity, request, sharing_domain, excluded_nodes, preferred)
+        # Also when nothing fits: a forecast that is used rarely has many nodes to examine at once.
         reservation = self.reservation(state)
         if (
             reservation is None
@@ -137,7 +137,7 @@ class BackfillPass:
         ):
             return choice
         excluded_nodes |= reservation.nodes
-        choice = choose_for(state.capacity, request, sharing_domain, excluded_nodes, preferred)
+        choice = choose_for(capacity, request, sharing_domain, excluded_nodes, preferred)
         return choice if leaves_tenant_room(state, reservation, job, choice) else NO_PLACEMENT
 
     def lend(self, state: State, job: Job, request: ResourceRequest) -> Choice:
