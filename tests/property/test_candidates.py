@@ -195,27 +195,27 @@ def check_built(lane: Lane, waits: int) -> None:
     """The first of each line stands behind its group, the first of each group in front; all is
     counted.
     """
-    groups = set(lane.groups.values())
-    firsts = [(shape, id(entries[0])) for shape, entries in lane.by_shape.items()]
+    groups = {kind.group for kind in lane.kinds.values()}
+    firsts = [(shape, id(kind.entries[0])) for shape, kind in lane.kinds.items()]
     assert sorted(firsts) == sorted(
         (each.shape, id(each)) for group in groups for each in group.firsts
     )
-    assert all(lane.groups[each.shape] is group for group in groups for each in group.firsts)
+    assert all(lane.kinds[each.shape].group is group for group in groups for each in group.firsts)
     fronts = {id(each) for each in lane.front}, {id(each) for each in lane.parked_front}
     assert all(id(group.firsts[0]) in fronts[group.is_parked] for group in groups)
     keys = {
         (shape.owner, shape.need(lane.card_bytes))
-        for shape, group in lane.groups.items()
-        if group is not lane.never
+        for shape, kind in lane.kinds.items()
+        if kind.group is not lane.never
     }
+    assert all((group.owner, group.need) in keys for group in groups - {lane.never})
     assert (
         len(keys) == len(groups - {lane.never})
-        and len(lane.by_need) <= lane_module.SPARE + len(lane.by_shape) + 1
+        and len(lane.by_need) <= lane_module.SPARE + len(lane.kinds) + 1
     )
-    assert (lane.alive, lane.entry_count, set(lane.groups)) == (
+    assert (lane.alive, lane.entry_count) == (
         waits,
-        sum(map(len, lane.by_shape.values())),
-        set(lane.by_shape),
+        sum(len(kind.entries) for kind in lane.kinds.values()),
     )
 
 
@@ -287,7 +287,7 @@ def test_jobs_that_come_and_go_behind_a_tenant_at_its_limit_are_forgotten(
         state.queue.remove(JobId(f"j{number}"))
         assert list(candidates(state)) == []
     (lane,) = state.queue.lanes.values()
-    assert lane.entry_count == sum(map(len, lane.by_shape.values())) <= 14
+    assert lane.entry_count == sum(len(kind.entries) for kind in lane.kinds.values()) <= 14
     assert [head.job_id for head in heads(state)] == ["first"]
 
 

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from libs.common.model import JobId, TenantId
 from libs.common.state.cluster import Job
 from services.scheduler.queueing import lane as lane_module
-from services.scheduler.queueing.lane import Checks
 from services.scheduler.queueing.parking import NO_ROOM, Room
 from services.scheduler.queueing.queue import Queue
 from services.scheduler.queueing.shape import LaneId, Owner, Waiting, shape_of
@@ -79,7 +78,7 @@ def test_entry_added_and_removed_in_front_leaves_nothing_in_the_queue(
         asked.append(owner.tenant)
         return NO_ROOM
 
-    assert not list(lane.candidates(Checks(room_of, lambda entry: True))) and asked == ["t"]
+    assert not list(lane.candidates(room_of, lambda entry: True)) and asked == ["t"]
 
 
 def test_scans_that_end_early_leave_no_more_than_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,7 +89,7 @@ def test_scans_that_end_early_leave_no_more_than_the_bound(monkeypatch: pytest.M
     lane = line.lanes[LANE]
     for _ in range(200):
         assert [head.job_id for head in islice(lane.heads(), 2)] == ["first", "last"]
-        assert len(lane.front) <= lane_module.SPARE + 2 * len(lane.by_shape)
+        assert len(lane.front) <= lane_module.SPARE + 2 * len(lane.kinds)
     assert [head.job_id for head in lane.heads()] == ["first", "last"]
 
 
@@ -101,4 +100,4 @@ def test_shapes_with_one_limit_key_share_one_group_whatever_a_scan_drops() -> No
         line.add(job(f"gone{number}", cpus_milli=2 * number + 2), (100 - number, 1), LANE)
         line.remove(JobId(f"gone{number}"))
         list(islice(line.lanes[LANE].heads(), 2))
-    assert len(set(line.lanes[LANE].groups.values())) == 1
+    assert len({id(kind.group) for kind in line.lanes[LANE].kinds.values()}) == 1

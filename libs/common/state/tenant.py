@@ -63,6 +63,11 @@ class Tenant(msgspec.Struct):
         return self.month_share_ms if self.monthly else self.used_share_ms
 
     @property
+    def is_limited(self) -> bool:
+        """True if a limit or a budget may keep the tenant's jobs waiting."""
+        return bool(self.max_gpu_share or self.max_pool_bytes or self.gpu_hours)
+
+    @property
     def exhausted(self) -> bool:
         """True if the budget is used up: no more jobs of the tenant are placed.
 

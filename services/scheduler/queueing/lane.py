@@ -12,24 +12,15 @@ from bisect import insort
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from heapq import heapify, heappop, heappush, heapreplace
-from typing import Final, NamedTuple
+from typing import Final
 
 from libs.common.model import JobId, TenantId
+from services.scheduler.placement.changes import UNSEEN
 from services.scheduler.queueing.parking import FREE, Need, Parked, Room
-from services.scheduler.queueing.shape import LaneId, Owner, Shape, Waiting
+from services.scheduler.queueing.shape import NO_OWNER, LaneId, Owner, Shape, Waiting
 
 # Stale entries are removed when there are this many more of them than of live ones.
 SPARE: Final = 1_000
-
-
-class Checks(NamedTuple):
-    """The checks on waiting jobs: what the limits of an owner leave, whether the cluster could hold
-    the job at all, and the tenants of which enough jobs were examined in this pass.
-    """
-
-    room_of: Callable[[Owner], Room]
-    is_possible: Callable[[Waiting], bool]
-    full: Collection[TenantId] = ()
 
 
 class BlockedGroup:
@@ -38,33 +29,55 @@ class BlockedGroup:
     `firsts` is a heap with the first entry of each shape.
     """
 
-    __slots__ = ("firsts", "is_parked", "need")
+    __slots__ = ("firsts", "is_parked", "need", "owner")
 
-    def __init__(self, need: Need = Need(0)) -> None:  # noqa: B008  immutable
+    def __init__(self, owner: Owner = NO_OWNER, need: Need = Need(0)) -> None:  # noqa: B008  immutable
         self.firsts: list[Waiting] = []
+        self.owner = owner
         self.need = need
         self.is_parked = False
+
+
+class Kind:
+    """The entries of one shape, in order, and their group.
+
+    With the nodes as they were at position `checked` of `Capacity.builds`, the cluster could hold
+    them.
+    """
+
+    __slots__ = ("checked", "entries", "group")
+
+    def __init__(self, group: BlockedGroup) -> None:
+        self.entries: deque[Waiting] = deque()
+        self.group = group
+        self.checked = UNSEEN
 
 
 class Lane:
     """The waiting jobs of one queue, or of one tenant in it.
 
-    `by_shape` holds the entries of each shape, in order. `groups` maps a shape to its group, and
-    `by_need` finds the group of a new shape. `never` are the shapes that this cluster could never
-    hold, and `unchecked` those of them to check again, as a heap. `card_bytes` is the memory of the
-    cluster's largest card.
+    `kinds` holds the entries of each shape, and `by_need` finds the group of a new shape. `never`
+    are the shapes that this cluster could never hold, and `unchecked` those of them to check again,
+    as a heap. `card_bytes` is the memory of the cluster's largest card, and `built` the position in
+    `Capacity.builds` for which a kind must be checked.
 
     `front` is a heap that contains the first entry of every group that is not parked, and perhaps
     stale entries; `parked_front` the same of parked groups. Of `entry_count` entries, `alive` are
     live.
     """
 
-    def __init__(self, waiting: dict[JobId, Waiting], lane_id: LaneId, card_bytes: int = 0) -> None:
+    def __init__(
+        self,
+        waiting: dict[JobId, Waiting],
+        lane_id: LaneId,
+        card_bytes: int = 0,
+        built: int = 0,
+    ) -> None:
         self.waiting = waiting
         self.lane_id = lane_id
         self.card_bytes = card_bytes
-        self.by_shape: dict[Shape, deque[Waiting]] = {}
-        self.groups: dict[Shape, BlockedGroup] = {}
+        self.built = built
+        self.kinds: dict[Shape, Kind] = {}
         self.by_need: dict[tuple[Owner, Need], BlockedGroup] = {}
         self.never = BlockedGroup()
         self.unchecked: list[Waiting] = []
@@ -81,33 +94,29 @@ class Lane:
         No scan of the lane may be open, because a scan takes entries out until it ends.
         """
         assert not self.is_scanned, f"{self.lane_id} changes during a scan"
-        entries = self.by_shape.get(entry.shape)
-        if entries is None:
-            entries = self.by_shape[entry.shape] = deque()
-            self.groups[entry.shape] = self._group_of(entry.shape)
+        kind = self.kinds.get(entry.shape)
+        if kind is None:
+            kind = self.kinds[entry.shape] = Kind(self._group_of(entry.shape))
+        entries, group = kind.entries, kind.group
         insort(entries, entry)
         self.entry_count += 1
         self.alive += 1
         if entries[0] is entry:
-            group = self.groups[entry.shape]
             if len(entries) > 1:
                 group.firsts.remove(entries[1])
                 heapify(group.firsts)
             self._push(group, entry)
-        if self.entry_count > SPARE + 2 * self.alive or len(self.by_need) > SPARE + len(
-            self.by_shape
-        ):
+        if self.entry_count > SPARE + 2 * self.alive or len(self.by_need) > SPARE + len(self.kinds):
             self.regroup()
         else:
             self._shorten()
 
     def _group_of(self, shape: Shape) -> BlockedGroup:
         """Return the group of a shape that the cluster could hold."""
-        need = shape.need(self.card_bytes)
-        key = (shape.owner, need)
+        key = (shape.owner, shape.need(self.card_bytes))
         found = self.by_need.get(key)
         if found is None:
-            found = self.by_need[key] = BlockedGroup(need)
+            found = self.by_need[key] = BlockedGroup(*key)
         return found
 
     def _push(self, group: BlockedGroup, first: Waiting) -> None:
@@ -120,131 +129,153 @@ class Lane:
         return self.parked_front if group.is_parked else self.front
 
     def heads(self) -> Iterator[Waiting]:
-        """Yield the first waiting job of each shape, in order and lazily."""
-        return self._scan(None)
+        """Yield the first waiting job of each shape, in order and lazily.
 
-    def candidates(self, checks: Checks) -> Iterator[Waiting]:
-        """Yield the same jobs without the groups that a limit blocks, without impossible shapes,
-        and without those of full tenants.
-
-        A group that is blocked is parked. Impossible shapes are remembered until `reopen`.
+        At most one scan of a lane may be open at a time. It takes entries out of the heaps and puts
+        them back when it ends. A second one would silently miss them, so it raises AssertionError.
         """
-        return self._scan(checks)
+        assert not self.is_scanned, f"two scans of {self.lane_id} are open at a time"
+        scanned: list[Waiting] = []
+        self.is_scanned = True
+        try:
+            while (kind := self._next_of_all()) is not None:
+                yield kind.entries[0]
+                scanned.append(kind.entries[0])
+                self._advance(kind.group)
+        finally:
+            self._restore(scanned, {})
 
-    def _scan(self, checks: Checks | None) -> Iterator[Waiting]:
-        """Yield entries in order. At most one scan of a lane may be open at a time.
+    def candidates(
+        self,
+        room_of: Callable[[Owner], Room],
+        is_possible: Callable[[Waiting], bool],
+        full: Collection[TenantId] = (),
+    ) -> Iterator[Waiting]:
+        """Yield the same jobs without the groups that a limit blocks, without impossible shapes,
+        and without those of `full` tenants, of which enough jobs were examined in this pass.
 
-        The scan takes entries out of the heaps and puts them back when it ends. A second one would
-        silently miss them, so it raises AssertionError.
+        `room_of` returns what the limits of an owner leave. A group that is blocked is parked.
+        `is_possible` tells whether the cluster could hold a job at all. Impossible shapes are
+        remembered until `reopen`.
         """
         assert not self.is_scanned, f"two scans of {self.lane_id} are open at a time"
         scanned: list[Waiting] = []
         left_out: dict[BlockedGroup, None] = {}
         allowed: set[BlockedGroup] = set()
-        full: Collection[TenantId] = () if checks is None else checks.full
-        is_allowed = None if checks is None else _Allowed(self, checks, allowed, left_out)
+        rooms: dict[Owner, Room] = {}
         self.is_scanned = True
         try:
-            while (entry := self._next(is_allowed is None)) is not None:
-                group = self.groups[entry.shape]
-                if (
-                    is_allowed is not None
-                    and (group not in allowed or full)
-                    and not is_allowed(group, entry)
-                ):
+            if self.parked:
+                self._wake(room_of, rooms)
+            while (kind := self._next(self.front, False)) is not None:
+                entry, group = kind.entries[0], kind.group
+                if group is self.never or (full and entry.shape.tenant in full):
+                    left_out[group] = None
+                    heappop(self.front)
                     continue
-                if checks is not None and not checks.is_possible(entry):
-                    self.groups[entry.shape] = self.never
-                else:
+                if group not in allowed:
+                    owner = group.owner
+                    if owner not in rooms:
+                        rooms[owner] = room_of(owner)
+                    blocked_by = rooms[owner].blocked_by(group.need)
+                    if blocked_by != FREE:
+                        self._park(group, blocked_by)
+                        continue
+                    allowed.add(group)
+                if kind.checked != self.built and is_possible(entry):
+                    kind.checked = self.built
+                if kind.checked == self.built:
                     yield entry
+                else:
+                    kind.group = self.never
                 scanned.append(entry)
                 self._advance(group)
         finally:
-            self.is_scanned = False
-            if scanned or left_out:
-                self._restore(scanned, left_out)
+            self._restore(scanned, left_out)
 
     def _restore(self, scanned: list[Waiting], left_out: dict[BlockedGroup, None]) -> None:
         """Put back the entries and groups that a scan took out."""
+        self.is_scanned = False
+        if not scanned and not left_out:
+            return
         for entry in scanned:
-            group = self.groups[entry.shape]
+            group = self.kinds[entry.shape].group
             heappush(group.firsts, entry)
             left_out[group] = None
         for group in left_out:
             heappush(self._heap(group), group.firsts[0])
         self._shorten()
 
-    def _next(self, of_all: bool) -> Waiting | None:
-        """Drop stale entries, and return the first live one of the groups that are not parked, or
-        of all groups; None if all were scanned.
-        """
-        open_one = self._next_in(self.front, False)
-        if not of_all:
-            return open_one
-        parked_one = self._next_in(self.parked_front, True)
+    def _next_of_all(self) -> Kind | None:
+        """Return the kind whose first entry is next, of all groups; None if all were scanned."""
+        open_one, parked_one = self._next(self.front, False), self._next(self.parked_front, True)
         if open_one is None or parked_one is None:
             return open_one or parked_one
-        return min(open_one, parked_one)
+        return open_one if open_one.entries[0] < parked_one.entries[0] else parked_one
 
-    def _next_in(self, heap: list[Waiting], is_parked: bool) -> Waiting | None:
+    def _next(self, heap: list[Waiting], is_parked: bool) -> Kind | None:
+        """Drop stale entries, and return the kind of the first live one in this heap."""
+        kinds, waiting = self.kinds, self.waiting
         while heap:
             entry = heap[0]
-            group = self.groups.get(entry.shape)
+            kind = kinds.get(entry.shape)
             if (
-                group is None
-                or not group.firsts
-                or group.firsts[0] is not entry
-                or group.is_parked is not is_parked
+                kind is None
+                or not (firsts := kind.group.firsts)
+                or firsts[0] is not entry
+                or kind.group.is_parked is not is_parked
             ):
                 heappop(heap)
-            elif self.waiting.get(entry.job_id) is entry:
-                return entry
+            elif waiting.get(entry.job_id) is entry:
+                return kind
             else:
-                self._drop_stale(entry, group)
+                self._drop_stale(kind)
         return None
 
-    def _drop_stale(self, entry: Waiting, group: BlockedGroup) -> None:
+    def _drop_stale(self, kind: Kind) -> None:
         """Remove the stale entry at the front."""
-        entries = self.by_shape[entry.shape]
-        entries.popleft()
+        entries, group = kind.entries, kind.group
+        stale = entries.popleft()
         self.entry_count -= 1
-        self._advance(group, entries[0] if entries else None)
-        if not entries:
-            del self.by_shape[entry.shape], self.groups[entry.shape]
-
-    def _advance(self, group: BlockedGroup, after: Waiting | None = None) -> None:
-        """Replace the entry at the front by `after`, of the same shape, or by the next one of its
-        group.
-        """
-        if after is not None:
-            heapreplace(group.firsts, after)
+        if entries:
+            heapreplace(group.firsts, entries[0])
+            heapreplace(self._heap(group), group.firsts[0])
         else:
-            heappop(group.firsts)
+            del self.kinds[stale.shape]
+            self._advance(group)
+
+    def _advance(self, group: BlockedGroup) -> None:
+        """Replace the entry at the front by the next one of its group."""
+        heappop(group.firsts)
         heap = self._heap(group)
         if group.firsts:
             heapreplace(heap, group.firsts[0])
         else:
             heappop(heap)
 
-    def park(self, group: BlockedGroup, owner: Owner, place: int) -> None:
+    def _park(self, group: BlockedGroup, place: int) -> None:
         """Park the group at the front, which lacks room in this place of its need."""
         first = heappop(self.front)
         group.is_parked = True
         heappush(self.parked_front, first)
-        self.parked.setdefault(owner, Parked()).park(group, place)
+        self.parked.setdefault(group.owner, Parked()).park(group, place)
 
-    def wake(self, room_of: Callable[[Owner], Room]) -> None:
+    def _wake(self, room_of: Callable[[Owner], Room], rooms: dict[Owner, Room]) -> None:
         """Let the parked groups for which there is room be examined again."""
         for owner, parked in list(self.parked.items()):
-            for group in parked.wake(room_of(owner)):
+            rooms[owner] = room_of(owner)
+            for group in parked.wake(rooms[owner]):
                 group.is_parked = False
                 if group.firsts:
                     heappush(self.front, group.firsts[0])
             if not parked:
                 del self.parked[owner]
 
-    def reopen(self) -> None:
-        """Let impossible shapes be checked again, because nodes were added, removed or rebuilt."""
+    def reopen(self, built: int) -> None:
+        """Let all shapes be checked again, because nodes were added, removed or rebuilt: possible
+        ones when they are next, impossible ones by `recheck`.
+        """
+        self.built = built
         self.unchecked = list(self.never.firsts)
 
     def recheck(self, is_possible: Callable[[Waiting], bool], most: int) -> tuple[int, bool]:
@@ -257,7 +288,8 @@ class Lane:
         while self.unchecked and checked < most:
             entry = heappop(self.unchecked)
             checked += 1
-            if self.groups.get(entry.shape) is self.never and is_possible(entry):
+            kind = self.kinds.get(entry.shape)
+            if kind is not None and kind.group is self.never and is_possible(entry):
                 found.add(entry.shape)
         if found:
             self._leave_never(found)
@@ -268,7 +300,7 @@ class Lane:
         firsts, self.never.firsts = self.never.firsts, []
         for entry in firsts:
             if entry.shape in shapes:
-                group = self.groups[entry.shape] = self._group_of(entry.shape)
+                group = self.kinds[entry.shape].group = self._group_of(entry.shape)
                 self._push(group, entry)
             else:
                 self.never.firsts.append(entry)
@@ -278,73 +310,28 @@ class Lane:
 
     def regroup(self) -> None:
         """Remove all stale entries, and group all shapes anew: `card_bytes` may have changed."""
-        for shape, entries in list(self.by_shape.items()):
-            left = deque([entry for entry in entries if self.waiting.get(entry.job_id) is entry])
-            if left:
-                self.by_shape[shape] = left
-            else:
-                del self.by_shape[shape], self.groups[shape]
-        self.entry_count = self.alive
         never, self.never, self.by_need, self.parked = self.never, BlockedGroup(), {}, {}
-        for shape, entries in self.by_shape.items():
-            group = self.never if self.groups[shape] is never else self._group_of(shape)
-            self.groups[shape] = group
-            heappush(group.firsts, entries[0])
+        for shape, kind in list(self.kinds.items()):
+            left = [entry for entry in kind.entries if self.waiting.get(entry.job_id) is entry]
+            if not left:
+                del self.kinds[shape]
+                continue
+            kind.entries = deque(left)
+            kind.group = self.never if kind.group is never else self._group_of(shape)
+            heappush(kind.group.firsts, left[0])
+        self.entry_count = self.alive
         self._rebuild_fronts()
 
     def _shorten(self) -> None:
         """Build the fronts anew when they have many stale entries."""
-        most = SPARE + 2 * len(self.by_shape)
+        most = SPARE + 2 * len(self.kinds)
         if len(self.front) > most or len(self.parked_front) > most:
             self._rebuild_fronts()
 
     def _rebuild_fronts(self) -> None:
         """Build the fronts from the first entry of each group."""
         self.front, self.parked_front = [], []
-        for group in dict.fromkeys(self.groups.values()):
+        for group in dict.fromkeys([kind.group for kind in self.kinds.values()]):
             self._heap(group).append(group.firsts[0])
         heapify(self.front)
         heapify(self.parked_front)
-
-
-class _Allowed:
-    """The check of one scan: whether the entry at the front may be tried.
-
-    If not, its group is parked, or left out until the scan ends. Each group is checked once.
-    """
-
-    def __init__(
-        self,
-        lane: Lane,
-        checks: Checks,
-        allowed: set[BlockedGroup],
-        left_out: dict[BlockedGroup, None],
-    ) -> None:
-        self.lane = lane
-        self.checks = checks
-        self.allowed = allowed
-        self.left_out = left_out
-        self.rooms: dict[Owner, Room] = {}
-        if lane.parked:
-            lane.wake(self._room_of)
-
-    def __call__(self, group: BlockedGroup, entry: Waiting) -> bool:
-        if group is self.lane.never or entry.shape.tenant in self.checks.full:
-            self.left_out[group] = None
-            heappop(self.lane.front)
-            return False
-        if group in self.allowed:
-            return True
-        owner = entry.shape.owner
-        blocked_by = self._room_of(owner).blocked_by(group.need)
-        if blocked_by != FREE:
-            self.lane.park(group, owner, blocked_by)
-            return False
-        self.allowed.add(group)
-        return True
-
-    def _room_of(self, owner: Owner) -> Room:
-        found = self.rooms.get(owner)
-        if found is None:
-            found = self.rooms[owner] = self.checks.room_of(owner)
-        return found

@@ -10,7 +10,7 @@ from libs.common.state.budget import left_share_ms
 from libs.common.state.cluster import Job
 from libs.common.state.tenant import Tenant
 from services.scheduler.placement.choose import Choice, possible
-from services.scheduler.queueing.parking import NO_ROOM, UNBOUNDED, Room
+from services.scheduler.queueing.parking import EVERY_ROOM, NO_ROOM, UNBOUNDED, Room
 from services.scheduler.queueing.shape import Owner, Shape, Waiting, hours_asked
 from services.scheduler.reservations.reservations import is_early
 from services.scheduler.state.state import State
@@ -32,11 +32,13 @@ def room_of(state: State, owner: Owner) -> Room:
 
     `at_limit`, `over_budget` and `is_early` are the same rules for one job.
     """
-    tenant = state.cluster.tenants.get(owner.tenant)
-    if (tenant is not None and tenant.exhausted) or is_owner_early(state, owner):
+    if owner.reserved[0] and is_owner_early(state, owner):
         return NO_ROOM
-    if tenant is None:
-        return Room()
+    tenant = state.cluster.tenants.get(owner.tenant)
+    if tenant is None or not tenant.is_limited:
+        return EVERY_ROOM
+    if tenant.exhausted:
+        return NO_ROOM
     taken = tenant.held_share + state.reserved_share[owner.tenant]
     return Room(
         tenant.max_gpu_share - taken if tenant.max_gpu_share > 0 else UNBOUNDED,

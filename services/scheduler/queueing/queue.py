@@ -64,7 +64,9 @@ class Queue:
         self.waiting[job.job_id] = entry
         lane = self.lanes.get(lane_id)
         if lane is None:
-            lane = self.lanes[lane_id] = Lane(self.waiting, lane_id, self.card_bytes)
+            lane = self.lanes[lane_id] = Lane(
+                self.waiting, lane_id, card_bytes=self.card_bytes, built=self.built
+            )
         lane.add(entry)
         self.tenants[shape.tenant] += 1
         self.version += 1
@@ -108,7 +110,7 @@ class Queue:
             if card_bytes != self.card_bytes:
                 lane.card_bytes = card_bytes
                 lane.regroup()
-            lane.reopen()
+            lane.reopen(built)
         self.card_bytes = card_bytes
         self.unchecked = [lane_id for lane_id, lane in self.lanes.items() if lane.unchecked]
 

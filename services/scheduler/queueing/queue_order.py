@@ -10,7 +10,7 @@ from functools import partial
 
 from libs.common.model import TenantId
 from libs.common.state.cluster import Job, Tenant
-from services.scheduler.queueing.lane import Checks, Lane
+from services.scheduler.queueing.lane import Lane
 from services.scheduler.queueing.limits import is_possible, room_of
 from services.scheduler.queueing.queue import RECHECK_MAX
 from services.scheduler.queueing.shape import LaneId, Waiting
@@ -31,9 +31,8 @@ def candidates(state: State, full: Collection[TenantId] = ()) -> Iterator[Waitin
 
     The caller may add tenants to `full` meanwhile; no more of their heads follow.
     """
-    checks = Checks(partial(room_of, state), partial(is_possible, state), full)
     for lane in _lanes(state):
-        yield from lane.candidates(checks)
+        yield from lane.candidates(partial(room_of, state), partial(is_possible, state), full)
 
 
 def before(state: State, job: Job) -> Iterator[Waiting]:
@@ -50,12 +49,12 @@ def before(state: State, job: Job) -> Iterator[Waiting]:
 
 def _lanes(state: State) -> list[Lane]:
     """Return the lanes in order."""
-    built = state.capacity.builds.position
-    if state.queue.built != built:
-        state.queue.reopen(built, state.capacity.card_bytes)
-    if state.queue.unchecked:
-        state.queue.recheck(partial(is_possible, state), RECHECK_MAX)
-    lanes = list(state.queue.lanes.values())
+    queue, built = state.queue, state.capacity.builds.position
+    if queue.built != built:
+        queue.reopen(built, state.capacity.card_bytes)
+    if queue.unchecked:
+        queue.recheck(partial(is_possible, state), RECHECK_MAX)
+    lanes = list(queue.lanes.values())
     if len(lanes) > 1:
         lanes.sort(key=lambda lane: rank(state, lane.lane_id))
     return lanes

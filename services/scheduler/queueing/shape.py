@@ -3,7 +3,7 @@
 Pure.
 """
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -55,6 +55,9 @@ class Owner(NamedTuple):
 
     tenant: TenantId
     reserved: tuple[str, str]
+
+
+NO_OWNER: Final = Owner(TenantId(""), ("", ""))
 
 
 def hours_asked(shape: Shape) -> int:
