@@ -26,6 +26,7 @@ from libs.common.life.node_life import HEALTHY
 from libs.common.model import WHOLE_GPU, Gpu, GpuId, JobId, NodeId
 from libs.common.state.arrivals import Arrival
 from libs.common.state.cluster import GpuView, Job, Node
+from services.scheduler.placement.changes import Changes
 from services.scheduler.placement.fill import Fills, WorkloadMix
 from services.scheduler.placement.hardware import Hardware, key_of
 from services.scheduler.placement.place import Place, host_serves
@@ -156,19 +157,14 @@ def fill(
 ) -> Iterator[tuple[int, int]]:
     """After each pod: what was asked for, and what is allocated, in hundredths of a GPU."""
     rankings: dict[ResourceRequest, Ranking] = {}
-    seen: dict[ResourceRequest, int] = {}
-    changes: list[int] = []
+    changes = Changes(places)
     asked = allocated = 0
     for pod in pods:
         request = pod.ranked
         ranking = rankings.get(request) or rankings.setdefault(
             request, Ranking(request, "", score, mix)
         )
-        ranking.examine(
-            places,
-            dict.fromkeys(changes[seen[request] :]) if request in seen else range(len(places)),
-        )
-        seen[request] = len(changes)
+        ranking.bring_up(places, changes)
         asked += volume(pod)
         for index in ranking.in_order():
             place = places[index]
@@ -181,7 +177,7 @@ def fill(
                 and place.memory_free >= 0
                 and all(part.free > 0 for part in place.parts.values())
             )
-            changes.append(index)
+            changes.note([index])
             allocated += volume(pod)
             break
         yield asked, allocated

@@ -230,6 +230,11 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         return self.memory_bytes + self.host_pool_bytes
 
     @property
+    def uses_host(self) -> bool:
+        """True if the job asks for CPUs, memory or pools of its nodes."""
+        return bool(self.cpus_milli or self.memory_bytes or self.pool_bytes or self.host_pool_bytes)
+
+    @property
     def pools_on_node_bytes(self) -> int:
         """All that the memory broker of one node may grant to an attempt."""
         return self.gpus * self.pool_bytes + self.host_pool_bytes

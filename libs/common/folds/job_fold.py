@@ -18,7 +18,7 @@ from libs.common.folds import (
     preemption_fold,
 )
 from libs.common.life import job_life
-from libs.common.model import JobId, Member, attempt_key
+from libs.common.model import JobId, attempt_key
 from libs.common.state import arrivals, ledger
 from libs.common.state.cluster import (
     ENDED_JOBS_KEPT,
@@ -101,22 +101,10 @@ def queued(cluster: Cluster, fact: f.JobQueued, stamp: Stamp) -> Change:
 
 
 def placed(cluster: Cluster, fact: f.JobPlaced, stamp: Stamp) -> Change:
-    job = _job_allowing(cluster, fact.job_id, "job.placed")
-    holds = list(ledger.holds_of(fact.members))
-    if (
-        job is None
-        or job.elements is not None
-        or job.attempt != fact.attempt
-        or not _are_known(cluster, fact.members)
-        or (views := ledger.free_devices(cluster, holds)) is None
-    ):
+    job, nodes = cluster.jobs.get(fact.job_id), cluster.nodes
+    if job is None or job.elements is not None or job.attempt != fact.attempt:
         return IGNORED
-    job.state = job_life.after(job.state, "job.placed")
-    job.placed_ns, job.placed_seq, job.port = stamp.at_ns, stamp.seq, fact.port
-    job.expires_ns = max(job.expires_ns, fact.expires_ns)
-    cluster.port_last = fact.port or cluster.port_last
-    cluster.placed_last = fact.members[-1].node_id
-    job.members = {
+    members = {
         m.node_id: MemberView(
             node_id=m.node_id,
             incarnation=m.incarnation,
@@ -126,18 +114,30 @@ def placed(cluster: Cluster, fact: f.JobPlaced, stamp: Stamp) -> Change:
         )
         for m in fact.members
     }
+    state = job_life.JOB_LIFE.get((job.state, "job.placed"))
+    are_known = 0 < len(members) == len(fact.members) and members.keys() <= nodes.keys()
+    holds = list(ledger.holds_of(fact.members))
+    views = ledger.free_devices(cluster, holds) if are_known else None
+    if state is None or views is None:
+        return IGNORED
+    job.state, job.members = state, members
+    job.placed_ns, job.placed_seq, job.port = stamp.at_ns, stamp.seq, fact.port
+    if fact.expires_ns > job.expires_ns:
+        job.expires_ns = fact.expires_ns
+    cluster.port_last = fact.port or cluster.port_last
+    cluster.placed_last = fact.members[-1].node_id
     tenant = tenant_of(cluster, job.tenant)
     tenant.waiting -= 1
     job.preemption.lender = fact.lender
     kept = preemption_fold.free(cluster, job) if job.preemption.reserved else ()
     ledger.hold(cluster, job, tenant=tenant, views=views, holds=holds)
-    nodes = member_fold.homes_of(job.members, views)
-    for node_id, member in job.members.items():
-        node = cluster.nodes[node_id]
-        node.members[job.job_id] = job.attempt
+    homes = member_fold.homes_of(members, views)
+    for node_id, member in members.items():
+        node = nodes[node_id]
+        node.members[fact.job_id] = fact.attempt
         if member.incarnation <= node.lost or member.incarnation < node.incarnation:
             _lose_late(cluster, job, node, member)
-    return Change((fact.job_id,), (*nodes, *kept))
+    return Change((fact.job_id,), homes + kept)
 
 
 def _lose_late(cluster: Cluster, job: Job, node: Node, member: MemberView) -> None:
@@ -160,12 +160,6 @@ def dated(cluster: Cluster, fact: f.JobPlaced | f.JobPreempted, stamp: Stamp) ->
     else:
         return IGNORED
     return Change((fact.job_id,))
-
-
-def _are_known(cluster: Cluster, members: tuple[Member, ...]) -> bool:
-    """Return whether there are members, and all their nodes are known and named once."""
-    distinct = {member.node_id for member in members}
-    return 0 < len(distinct) == len(members) and distinct <= cluster.nodes.keys()
 
 
 def stop_ordered(cluster: Cluster, fact: f.JobStopOrdered, stamp: Stamp) -> Change:

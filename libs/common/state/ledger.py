@@ -13,8 +13,8 @@ from operator import attrgetter
 from typing import Final
 
 from libs.common.facts import KeptGranted
-from libs.common.model import WHOLE_GPU, GpuHold, GpuId, Member, NodeId, attempt_key
-from libs.common.state.cluster import Cluster, GpuView, Job, MemberView, Tenant, tenant_of
+from libs.common.model import WHOLE_GPU, GpuHold, GpuId, JobSpec, Member, NodeId, attempt_key
+from libs.common.state.cluster import Cluster, GpuView, Job, MemberView, Node, Tenant, tenant_of
 from libs.common.state.kept import KeptEntry, kept_key
 
 # A gang has hundreds of devices: these read a field of all of them without a loop in Python.
@@ -30,9 +30,9 @@ def holds_of(members: Iterable[Member | MemberView]) -> Iterator[GpuHold]:
     return chain.from_iterable(map(_gpus_of, members))
 
 
-def share_of(holds: Iterable[GpuHold]) -> int:
-    """Return the sum of these holds, in hundredths of a GPU."""
-    return sum(map(_share_of, holds))
+def share_of(members: Iterable[MemberView]) -> int:
+    """Return what these members hold, in hundredths of a GPU."""
+    return sum(map(_share_of, chain.from_iterable(map(_gpus_of, members))))
 
 
 def devices_of(cluster: Cluster, holds: Iterable[GpuHold]) -> Iterator[GpuView]:
@@ -57,7 +57,7 @@ def free_devices(cluster: Cluster, holds: Sequence[GpuHold]) -> list[GpuView] | 
     uuids = set(map(uuid_of, holds))
     if len(uuids) != len(holds) or not uuids <= cluster.gpus.keys():
         return None
-    views = list(devices_of(cluster, holds))
+    views = list(map(cluster.gpus.__getitem__, map(uuid_of, holds)))
     free_and_whole = not any(map(_holds_of, views)) and _WHOLE.issuperset(map(_share_of, holds))
     return views if free_and_whole or all(map(_can_share, views, holds)) else None
 
@@ -90,17 +90,20 @@ def hold(
         view.holds[key] = hold.share
         if hold.isolation:
             view.parts[key] = hold
-    tenant.held_share += share_of(holds)
+    tenant.held_share += sum(map(_share_of, holds))
+    if spec.uses_host:
+        for node_id in job.members:
+            _hold_host(cluster.nodes[node_id], key, tenant, spec)
+
+
+def _hold_host(node: Node, key: str, tenant: Tenant, spec: JobSpec) -> None:
     if pools := spec.pools_on_node_bytes:
-        tenant.use.held_pool_bytes += pools * len(job.members)
-        for node_id in job.members:
-            cluster.nodes[node_id].pools[key] = pools
-    cpus_milli, host_bytes = spec.cpus_milli, spec.host_bytes
-    if cpus_milli or host_bytes:
-        tenant.use.held_cpus_milli += cpus_milli * len(job.members)
-        tenant.use.held_memory_bytes += host_bytes * len(job.members)
-        for node_id in job.members:
-            cluster.nodes[node_id].held[key] = (cpus_milli, host_bytes)
+        node.pools[key] = pools
+        tenant.use.held_pool_bytes += pools
+    if spec.cpus_milli or spec.host_bytes:
+        node.held[key] = (spec.cpus_milli, spec.host_bytes)
+        tenant.use.held_cpus_milli += spec.cpus_milli
+        tenant.use.held_memory_bytes += spec.host_bytes
 
 
 def release(cluster: Cluster, job: Job, member: MemberView) -> None:

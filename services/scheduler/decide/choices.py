@@ -28,8 +28,12 @@ def placement(
     if job.elements is not None:
         return next_element(job)
     port = state.ports.free(state.cluster, state.cluster.nodes[choice[0][0]].address)
-    held_s = job.spec.allocation.expires_s if job.spec.allocation is not None else 0
-    expires_ns = state.wall_ns + held_s * SECOND_NS if held_s else 0
+    allocation = job.spec.allocation
+    expires_ns = (
+        state.wall_ns + allocation.expires_s * SECOND_NS
+        if allocation is not None and allocation.expires_s
+        else 0
+    )
     return JobPlaced(
         job_id=job.job_id,
         attempt=job.attempt,
@@ -44,8 +48,10 @@ def members_of(state: State, choice: Choice) -> tuple[Member, ...]:
     """Return the members of the choice, by rank."""
     nodes = state.cluster.nodes
     return tuple(
-        Member(node_id, nodes[node_id].incarnation, rank, holds)
-        for rank, (node_id, holds) in enumerate(choice)
+        [
+            Member(node_id, nodes[node_id].incarnation, rank, holds)
+            for rank, (node_id, holds) in enumerate(choice)
+        ]
     )
 
 

@@ -34,11 +34,9 @@ NONE: Final[tuple[AnyFact, ...]] = ()
 def with_more_nodes(
     state: State, backfill_pass: BackfillPass, job: Job, shape: Shape, choice: Choice
 ) -> Choice:
-    """Return the job's choice, extended to as many nodes as backfill and the tenant's
+    """Return an elastic job's choice, extended to as many nodes as backfill and the tenant's
     limit allow.
     """
-    if job.spec.nodes_max <= job.spec.nodes:
-        return choice
 
     def choose(nodes: int) -> Choice:
         wanted = shape.on(nodes)

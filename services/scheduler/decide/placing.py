@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
+import msgspec
+
 from libs.common import reasons
 from libs.common.facts import (
     AnyFact,
@@ -85,24 +87,24 @@ def enqueue(state: State) -> Sequence[AnyFact]:
     return (queued,)
 
 
-class Examined:
+class Examined(msgspec.Struct):
     """The kinds of jobs that a pass has examined in vain, by tenant.
 
     A tenant with many kinds that do not fit must not use up the pass of the others: from its part
     on it is in `full`, and no more of its jobs are examined. A tenant that is alone may use all.
+    `tenants` is the number of tenants with waiting jobs, `counts` what was examined of each.
     """
 
-    def __init__(self, tenants: int) -> None:
-        self.part = max(SCAN_MAX // PARTS, SCAN_MAX // max(1, tenants))
-        self.full: set[TenantId] = set()
-        self.total = 0
-        self._of: dict[TenantId, int] = {}
+    tenants: int
+    full: set[TenantId] = set()
+    total: int = 0
+    counts: dict[TenantId, int] = {}
 
     def note(self, tenant: TenantId) -> int:
         """Count a kind of job; return how many were examined in all."""
         self.total += 1
-        count = self._of[tenant] = self._of.get(tenant, 0) + 1
-        if count >= self.part:
+        count = self.counts[tenant] = self.counts.get(tenant, 0) + 1
+        if count >= max(SCAN_MAX // PARTS, SCAN_MAX // self.tenants):
             self.full.add(tenant)
         return self.total
 
@@ -114,24 +116,23 @@ def place(state: State) -> Sequence[AnyFact]:
         return NONE
     passes: dict[str, BackfillPass] = defaultdict(BackfillPass)
     examined = Examined(len(state.queue.tenants))
+    jobs = state.cluster.jobs
     for _, job_id, shape, _ in candidates(state, examined.full):
-        job = state.cluster.jobs[job_id]
+        job = jobs[job_id]
         backfill_pass = passes[pass_of(state, job)]
         choice, lender = _choice(state, backfill_pass, job, shape)
         if choice is NO_PLACEMENT:
             backfill_pass.wait(state, job)
             if examined.note(shape.tenant) >= SCAN_MAX or backfill_pass.holds_all(state):
                 break
-        elif passes_limit(state, shape, choice):
+        elif not shape.request.share and passes_limit(state, shape, choice):
             examined.note(shape.tenant)
         elif lender:
             return (placement(state, job, choice, lender),)
         else:
-            return placed_or_measured(
-                state,
-                job,
-                with_more_nodes(state, backfill_pass, job=job, shape=shape, choice=choice),
-            )
+            if job.spec.nodes_max > job.spec.nodes:
+                choice = with_more_nodes(state, backfill_pass, job=job, shape=shape, choice=choice)
+            return placed_or_measured(state, job, choice)
     state.nothing_fits = versions
     return NONE
 

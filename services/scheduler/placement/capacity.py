@@ -147,11 +147,13 @@ class Capacity:
     ) -> None:
         """Apply an own placement to its nodes, without reading them again."""
         self.version += 1
-        changed = [self.index[member.node_id] for member in members]
-        for member, index in zip(members, changed, strict=True):
+        changed = []
+        for member in members:
+            index = self.index[member.node_id]
             place = self.places[index]
             assert place is not None, "a placement goes to usable nodes"
             place.give(member.gpus, request, sharing_domain)
+            changed.append(index)
         self.changes.note(changed)
 
     @property
@@ -210,8 +212,7 @@ class Capacity:
             )
             if len(self._rankings) > RANKINGS_MAX:
                 del self._rankings[next(iter(self._rankings))]
-        if found.seen != self.changes.position:
-            self._bring_up(found)
+        found.bring_up(self.places, self.changes)
         return found
 
     def catch_up(self) -> None:
@@ -222,7 +223,7 @@ class Capacity:
             return
         examined = 0
         for ranking in self._rankings.values():
-            examined += self._bring_up(ranking)
+            examined += ranking.bring_up(self.places, self.changes)
             if examined >= CATCH_UP_MAX:
                 return
         self._caught_up = self.version
@@ -248,12 +249,6 @@ class Capacity:
     def _score_of(self, request: ResourceRequest) -> Score:
         name = self.strategy_of(request)
         return STRATEGIES.get(name) or self.plugged.get(name) or STRATEGIES[DEFAULT]
-
-    def _bring_up(self, ranking: Ranking) -> int:
-        """Examine the nodes that changed, and return how many those are."""
-        changed, ranking.seen = self.changes.since(ranking.seen), self.changes.position
-        ranking.examine(self.places, changed)
-        return len(changed)
 
     def _apply_mix(self) -> None:
         """Take over another mix or other GPU models, which change what free parts are worth."""

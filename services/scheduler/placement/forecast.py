@@ -44,13 +44,14 @@ def expected_end_ns(job: Job) -> int:
     """Return the expected end of an attempt on nodes: the end of its allocation, its limit, or its
     user's estimate.
     """
-    if job.spec.serve is not None:
+    spec = job.spec
+    if spec.serve is not None:
         return NEVER
     if job.expires_ns:
         return job.expires_ns
-    if job.spec.time_limit_s or not job.spec.estimate_s:
-        return latest_end_ns(job.spec, job.placed_ns)
-    return job.placed_ns + job.spec.estimate_s * SECOND_NS
+    if spec.time_limit_s:
+        return latest_end_ns(spec, job.placed_ns)
+    return job.placed_ns + spec.estimate_s * SECOND_NS if spec.estimate_s else UNKNOWN
 
 
 class Forecast:

@@ -143,14 +143,14 @@ class Place:
     def give(self, holds: Sequence[GpuHold], request: ResourceRequest, sharing_domain: str) -> None:
         """Take these holds, and the CPUs and memory of the request, from what is free."""
         self.whole &= ~sum(map(self.bit.__getitem__, map(uuid_of, holds)))
-        if not request.whole:
+        if request.share != WHOLE_GPU:
             for hold in holds:
                 if hold.share < WHOLE_GPU:
                     self._give_part(self.bit[hold.uuid].bit_length() - 1, hold, sharing_domain)
         self.widen()
-        if self.cpus_free != UNKNOWN:
+        if request.cpus_milli:
             self.cpus_free -= request.cpus_milli
-        if self.memory_free != UNKNOWN:
+        if request.memory_bytes:
             self.memory_free -= request.memory_bytes
 
     def _give_part(self, device: int, hold: GpuHold, sharing_domain: str) -> None:

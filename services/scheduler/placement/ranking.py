@@ -5,10 +5,10 @@ on the cluster alone. A set of nodes is an integer with one bit per node in the 
 registration, so among equals the lowest bit is chosen.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
-from services.scheduler.placement.changes import UNSEEN
+from services.scheduler.placement.changes import UNSEEN, Changes
 from services.scheduler.placement.fill import WorkloadMix
 from services.scheduler.placement.hardware import Hardware
 from services.scheduler.placement.place import DeviceFit, Place, fits, host_serves
@@ -64,8 +64,11 @@ class Ranking:
         self._wholes: Final = request.gpus if request.whole else 0
         self._kept: Final[dict[tuple[Hardware, int, int, int], Ranked | None]] = {}
 
-    def examine(self, places: list[Place | None], changed: Iterable[int]) -> None:
-        """Examine these nodes, which have changed."""
+    def bring_up(self, places: list[Place | None], changes: Changes) -> int:
+        """Examine the nodes that changed since the last use, and return how many those are."""
+        if self.seen == changes.position:
+            return 0
+        changed, self.seen = changes.since(self.seen), changes.position
         best, levels = self.best, self.levels
         for index in changed:
             place = places[index]
@@ -85,6 +88,7 @@ class Ranking:
             else:
                 del best[index]
                 self.members ^= bit
+        return len(changed)
 
     def in_order(self, excluded: int = 0, after: int = -1, preferred: int = 0) -> Iterator[int]:
         """Yield the nodes without the `excluded` ones (bits), best first.

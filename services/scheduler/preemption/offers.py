@@ -131,7 +131,7 @@ def _costs(share_ns: int, costs: list[Cost]) -> Iterator[Cost]:
 
 def share_of(job: Job) -> int:
     """Return what the job holds on all its nodes, in hundredths of a GPU; at least 1."""
-    return ledger.share_of(ledger.holds_of(job.members.values())) or 1
+    return ledger.share_of(job.members.values()) or 1
 
 
 def saved_ns(job: Job) -> int:

@@ -16,6 +16,8 @@ simulation's checker is `backfill_never_delays_the_head`.
 
 from typing import Final, NamedTuple
 
+import msgspec
+
 from libs.common.model import WHOLE_GPU, TenantId
 from libs.common.state.cluster import Job
 from libs.common.state.ordering import DEFAULT_QUEUE, SECOND_NS
@@ -90,19 +92,19 @@ def may_borrow(job: Job, lender: Job) -> bool:
     )
 
 
-class BackfillPass:
+class BackfillPass(msgspec.Struct):
     """One scheduling pass over jobs that wait for the same nodes: those of one reservation, or all
     others.
 
-    `first` is the first job that did not fit. `queues` are the queues of all jobs that did not fit.
-    `no_backfill` is true once such a job's queue does not allow backfill.
+    `first` is the first job that did not fit, and `kept` its reservation, once it is known.
+    `queues` are the queues of all jobs that did not fit. `no_backfill` is true once such a job's
+    queue does not allow backfill.
     """
 
-    def __init__(self) -> None:
-        self.first: Job | None = None
-        self._reservation: HeadReservation | None = None
-        self.no_backfill = False
-        self.queues: dict[str, None] = {}
+    first: Job | None = None
+    kept: HeadReservation | None = None
+    no_backfill: bool = False
+    queues: dict[str, None] = {}
 
     def wait(self, state: State, job: Job) -> None:
         """Note that this job does not fit now."""
@@ -129,7 +131,7 @@ class BackfillPass:
         preferred = capacity.bits_of(state.cluster.image_nodes.get(image, ())) if image else 0
         choice = choose_for(capacity, request, sharing_domain, excluded_nodes, preferred)
         # Also when nothing fits: a forecast that is used rarely has many nodes to examine at once.
-        reservation = self.reservation(state)
+        reservation = self.reservation(state) if self.first is not None else None
         if (
             reservation is None
             or choice is NO_PLACEMENT
@@ -160,9 +162,9 @@ class BackfillPass:
         """Return the reservation of the first job that did not fit, or None while there is no such
         job.
         """
-        if self._reservation is None and self.first is not None:
-            self._reservation = reservation_for(state, self.first)
-        return self._reservation
+        if self.kept is None and self.first is not None:
+            self.kept = reservation_for(state, self.first)
+        return self.kept
 
 
 def leaves_tenant_room(

@@ -168,26 +168,27 @@ class Lane:
             if self.parked:
                 self._wake(room_of, rooms)
             while (kind := self._next(self.front, False)) is not None:
-                entry, group = kind.entries[0], kind.group
-                if group is self.never or (full and entry.shape.tenant in full):
+                group = kind.group
+                if group is self.never or (full and group.owner.tenant in full):
                     left_out[group] = None
                     heappop(self.front)
                     continue
                 if group not in allowed:
                     owner = group.owner
-                    if owner not in rooms:
-                        rooms[owner] = room_of(owner)
-                    blocked_by = rooms[owner].blocked_by(group.need)
+                    room = rooms.get(owner)
+                    if room is None:
+                        room = rooms[owner] = room_of(owner)
+                    blocked_by = room.blocked_by(group.need)
                     if blocked_by != FREE:
                         self._park(group, blocked_by)
                         continue
                     allowed.add(group)
-                if kind.checked != self.built and is_possible(entry):
-                    kind.checked = self.built
-                if kind.checked == self.built:
-                    yield entry
-                else:
+                entry = kind.entries[0]
+                if kind.checked != self.built and not is_possible(entry):
                     kind.group = self.never
+                else:
+                    kind.checked = self.built
+                    yield entry
                 scanned.append(entry)
                 self._advance(group)
         finally:

@@ -35,8 +35,8 @@ class Buckets:
         old = self.of.pop(job_id, "")
         if new:
             self.of[job_id] = new
-        if new not in ("", old, WAIT):
-            heappush(self.heaps[new], (submitted, job_id))
+            if new not in (old, WAIT):
+                heappush(self.heaps[new], (submitted, job_id))
         return old
 
     def first(self, bucket: str) -> JobId | None:
@@ -53,9 +53,7 @@ class Buckets:
 def bucket_for(job: Job, wall_ns: int) -> str:
     """Return the bucket of a job; empty if no rule must act on it."""
     state = job.state
-    if state in job_life.ON_NODES:
-        if all_over(job):
-            return SETTLE
+    if state in (job_life.PLACED, job_life.RUNNING):
         if wants_stop(job, wall_ns):
             return STOP
         return EXPIRE if job.spec.allocation is not None and 0 < due_ns(job) < wall_ns else ""
@@ -63,7 +61,21 @@ def bucket_for(job: Job, wall_ns: int) -> str:
         return _waiting_bucket(job, wall_ns)
     if state == job_life.PENDING:
         return ENQUEUE if job.admitted else ""
-    return SETTLE if state == job_life.BEGUN and all_over(job) else ""
+    return SETTLE if state in (job_life.BEGUN, job_life.RELEASING) and all_over(job) else ""
+
+
+def is_ordinary(job: Job) -> bool:
+    """Return whether a job that was just placed is in no bucket until a node reports, whatever the
+    time is, and in no index of allocations, replicas or preemptible jobs.
+    """
+    spec = job.spec
+    return (
+        job.state == job_life.PLACED
+        and job.order.requeue != job.attempt
+        and spec.allocation is None
+        and spec.serve is None
+        and not spec.preemptible
+    )
 
 
 def _waiting_bucket(job: Job, wall_ns: int) -> str:
@@ -93,8 +105,8 @@ def wants_stop(job: Job, wall_ns: int) -> bool:
     return (
         job.cancel is not None
         or job.order.requeue == job.attempt
-        or is_hurt(job)
-        or has_mixed_images(job)
+        or (has_ended_member(job) and is_hurt(job))
+        or (job.pin is not None and has_mixed_images(job))
     )
 
 
@@ -142,7 +154,7 @@ def is_hurt(job: Job) -> bool:
     """Return whether a member ended with anything but exit code 0, so that its gang
     cannot go on.
     """
-    return has_ended_member(job) and any(
+    return any(
         member.state in job_life.MEMBER_ENDED and member.exit_code != 0
         for member in job.members.values()
     )

@@ -45,7 +45,7 @@ from services.scheduler.preemption.offers import Offers, share_of
 from services.scheduler.preemption.preemptible import Need, Preemptible
 from services.scheduler.queueing.queue import Queue
 from services.scheduler.queueing.shape import LaneId
-from services.scheduler.state.buckets import WAIT, Buckets, bucket_for, turns_ns
+from services.scheduler.state.buckets import WAIT, Buckets, bucket_for, is_ordinary, turns_ns
 from services.scheduler.state.fabric_rules import DEFAULT_RULES, FabricRules, RoundClock
 from services.scheduler.state.node_notes import NodeNotes
 from services.scheduler.state.noted import Noted
@@ -289,15 +289,20 @@ class State:
             heappush(self.turns, (key_turns_ns(job), job.job_id))
 
     def _follow_placement(self, placed: JobPlaced) -> None:
-        """Update the indexes after an own placement, which changes only what is free
-        on its nodes.
+        """Update the indexes after an own placement of a waiting job, which changes only what is
+        free on its nodes.
+
+        No rule must act on an ordinary attempt before one of its nodes reports.
         """
-        shape = self.queue.waiting[placed.job_id].shape
-        self.capacity.follow(
-            placed.members, shape.request, sharing_domain_of(self.cluster, shape.tenant)
-        )
-        self.capacity.placed_last = self.capacity.index[self.cluster.placed_last]
-        self._reclassify(placed.job_id)
+        job_id, cluster, capacity = placed.job_id, self.cluster, self.capacity
+        job, shape = cluster.jobs[job_id], self.queue.waiting[job_id].shape
+        capacity.follow(placed.members, shape.request, sharing_domain_of(cluster, shape.tenant))
+        capacity.placed_last = capacity.index[cluster.placed_last]
+        self.queue.remove(job_id)
+        del self.buckets.of[job_id]
+        self._note(job)
+        if not is_ordinary(job):
+            self._reclassify(job_id)
 
     def refresh(self, change: Change) -> None:
         """Update the indexes for everything that a fact changed."""
@@ -343,19 +348,13 @@ class State:
         ):
             self.queue.version += 1
         self._note_attempt(job)
-        spec = job.spec
-        if job.state == job_life.QUEUED or spec.allocation is not None:
-            self._note_turn(job)
-        if spec.serve is not None:
-            self._note_replica(job, spec.serve.model)
-        if spec.preemptible:
+        if (at_ns := turns_ns(job, self.wall_ns)) > 0:
+            heappush(self.turns, (at_ns, job_id))
+        if job.spec.serve is not None:
+            self._note_replica(job, job.spec.serve.model)
+        if job.spec.preemptible:
             self.preemptible.note(job)
             self.capacity.touch(job.members)
-
-    def _note_turn(self, job: Job) -> None:
-        """Note when the job must be checked again although no fact touched it."""
-        if (at_ns := turns_ns(job, self.wall_ns)) > 0:
-            heappush(self.turns, (at_ns, job.job_id))
 
     def _note_replica(self, job: Job, model: str) -> None:
         draining = is_draining(job, self.wall_ns)
