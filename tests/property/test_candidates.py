@@ -71,7 +71,9 @@ STEPS = st.lists(
             st.sampled_from(("priority", "time", "hold")), st.integers(1, 12), st.integers(0, 3)
         ),
         st.tuples(
-            st.sampled_from(("cancel", "reserve", "clear", "look", "decide", "end", "pass")),
+            st.sampled_from(
+                ("cancel", "requeue", "reserve", "clear", "look", "decide", "end", "pass")
+            ),
             st.integers(0, 20),
         ),
     ),
@@ -135,6 +137,10 @@ class World:
     def do_cancel(self, number: int) -> None:
         self.hear(f.CancelRequested(job_id=JobId(f"j{number}")))
 
+    def do_requeue(self, number: int) -> None:
+        """Also for a job that waits: its next attempt is then stopped at once."""
+        self.hear(f.RequeueRequested(job_id=JobId(f"j{number}"), attempt=1))
+
     def do_reserve(self, start_s: int) -> None:
         start_ns = (self.now_s + start_s) * SECOND_NS
         self.hear(
@@ -191,6 +197,20 @@ def all_in_order(state: State) -> list[str]:
     return list(first.values())
 
 
+def indexed(state: State) -> list[object]:
+    """What each rule must act on, what is noted about attempts, and what is free of each node."""
+    return [
+        state.buckets.of,
+        state.noted,
+        +state.queue_held,
+        state.queue.tenants,
+        [
+            place and (place.whole, place.parts, place.lefts, place.cpus_free, place.memory_free)
+            for place in state.capacity.places
+        ],
+    ]
+
+
 def check_built(lane: Lane, waits: int) -> None:
     """The first of each line stands behind its group, the first of each group in front; all is
     counted.
@@ -238,6 +258,8 @@ def test_blocked_groups_leave_the_same_candidates_as_single_checks(
         assert list(candidates(world.state)) == asked_one_by_one(world.state)
         assert [head.job_id for head in heads(world.state)] == all_in_order(world.state)
         fresh = State(world.state.cluster)
+        fresh.pass_time(world.state.wall_ns)
+        assert indexed(world.state) == indexed(fresh)
         for each in world.state.queue.waiting.values():
             assert serving(world.state.capacity, each.shape.request) == serving(
                 fresh.capacity, each.shape.request

@@ -1,9 +1,13 @@
 """The scheduler's rules about ends of attempts, jobs and nodes: each acts, refuses or waits."""
 
+from typing import Any
+
 import msgspec
+import pytest
 
 from libs.common import facts as f
-from libs.common.model import AttemptRef, GpuHold, GpuId, JobId, Member, NodeId
+from libs.common.facts import AnyFact
+from libs.common.model import Allocation, AttemptRef, GpuHold, GpuId, JobId, Member, NodeId
 from services.scheduler.state.state import State
 from tests.given import (
     SECOND_NS,
@@ -219,6 +223,20 @@ def test_an_attempt_that_does_not_start_in_time_is_stopped() -> None:
     state = given(registered("a"), waiting("j", start_s=30), placed("j", member("a", 0)))
     assert decisions(state, now_s=29) == []
     assert [getattr(fact, "reason", "") for fact in decisions(state, now_s=30)] == ["start_timeout"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "heard", "follows"),
+    [
+        ({}, f.RequeueRequested(job_id=JobId("j"), attempt=1), f.JobStopOrdered),
+        ({"allocation": Allocation(expires_s=60, warn_s=600)}, None, f.AllocationWarned),
+    ],
+)
+def test_a_job_that_a_rule_concerns_at_once_is_not_forgotten_when_it_is_placed(
+    spec: dict[str, Any], heard: AnyFact | None, follows: type[AnyFact]
+) -> None:
+    state = given(registered("a"), waiting("j", **spec), *([heard] if heard is not None else []))
+    assert [type(fact) for fact in decisions(state)] == [f.JobPlaced, follows]
 
 
 def test_a_refusal_of_one_member_stops_the_gang_and_requeues_it() -> None:

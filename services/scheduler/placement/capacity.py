@@ -6,14 +6,22 @@ count. Nodes are in the order of their first registration, which is the same for
 log.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from libs.common.devices import mig
 from libs.common.devices.means import takes_only
 from libs.common.model import GPUS_PER_NODE_MAX, WHOLE_GPU, GpuId, JobId, Member, NodeId
 from libs.common.state import arrivals
-from libs.common.state.cluster import Cluster, GpuView, Job, Node, is_leaving, node_gpus
+from libs.common.state.cluster import (
+    Cluster,
+    GpuView,
+    Job,
+    MemberView,
+    Node,
+    is_leaving,
+    node_gpus,
+)
 from libs.common.state.plugins import SCORE, Plugins
 from libs.common.state.reservation import Reservation
 from services.scheduler.placement.changes import UNSEEN, Changes
@@ -143,7 +151,7 @@ class Capacity:
         return self._closed[tenant]
 
     def follow(
-        self, members: Sequence[Member], request: ResourceRequest, sharing_domain: str
+        self, members: Iterable[Member | MemberView], request: ResourceRequest, sharing_domain: str
     ) -> None:
         """Apply an own placement to its nodes, without reading them again."""
         self.version += 1

@@ -6,6 +6,8 @@ registration, so among equals the lowest bit is chosen.
 """
 
 from collections.abc import Iterator
+from functools import reduce
+from operator import or_
 from typing import Final
 
 from services.scheduler.placement.changes import UNSEEN, Changes
@@ -27,9 +29,9 @@ Ranked = tuple[int, DeviceFit]
 class Ranking:
     """The ranked nodes of one request.
 
-    `levels` are the nodes by level, as bits. `best` is the device fit of each of the `members`.
-    `seen` is the examined position of the changes. `takes_turns`: among equal nodes, those behind
-    the node of the last placement come first.
+    `levels` are the nodes by level, as bits. `best` is the device fit of each of them. `seen` is
+    the examined position of the changes. `takes_turns`: among equal nodes, those behind the node of
+    the last placement come first.
     """
 
     def __init__(
@@ -46,7 +48,6 @@ class Ranking:
         self.mix: Final = mix
         self.takes_turns: Final = takes_turns
         self.seen = UNSEEN
-        self.members = 0
         self.levels: Final[dict[int, int]] = {}
         self.best: Final[dict[int, Ranked]] = {}
         # True if only the build and the free capacity of a node matter.
@@ -63,6 +64,11 @@ class Ranking:
         self._least: Final = request.share if request.gpus else 0
         self._wholes: Final = request.gpus if request.whole else 0
         self._kept: Final[dict[tuple[Hardware, int, int, int], Ranked | None]] = {}
+
+    @property
+    def members(self) -> int:
+        """The nodes that can serve the request, as bits."""
+        return reduce(or_, self.levels.values(), 0)
 
     def bring_up(self, places: list[Place | None], changes: Changes) -> int:
         """Examine the nodes that changed since the last use, and return how many those are."""
@@ -83,11 +89,9 @@ class Ranking:
                     del levels[before[0]]
             if found is not None:
                 best[index] = found
-                self.members |= bit
                 levels[found[0]] = levels.get(found[0], 0) | bit
             else:
                 del best[index]
-                self.members ^= bit
         return len(changed)
 
     def in_order(self, excluded: int = 0, after: int = -1, preferred: int = 0) -> Iterator[int]:

@@ -143,7 +143,9 @@ class Lane:
                 scanned.append(kind.entries[0])
                 self._advance(kind.group)
         finally:
-            self._restore(scanned, {})
+            self.is_scanned = False
+            if scanned:
+                self._restore(scanned, {})
 
     def candidates(
         self,
@@ -161,7 +163,6 @@ class Lane:
         assert not self.is_scanned, f"two scans of {self.lane_id} are open at a time"
         scanned: list[Waiting] = []
         left_out: dict[BlockedGroup, None] = {}
-        allowed: set[BlockedGroup] = set()
         rooms: dict[Owner, Room] = {}
         self.is_scanned = True
         try:
@@ -173,16 +174,13 @@ class Lane:
                     left_out[group] = None
                     heappop(self.front)
                     continue
-                if group not in allowed:
-                    owner = group.owner
-                    room = rooms.get(owner)
-                    if room is None:
-                        room = rooms[owner] = room_of(owner)
-                    blocked_by = room.blocked_by(group.need)
-                    if blocked_by != FREE:
-                        self._park(group, blocked_by)
-                        continue
-                    allowed.add(group)
+                room = rooms.get(group.owner)
+                if room is None:
+                    room = rooms[group.owner] = room_of(group.owner)
+                blocked_by = room.blocked_by(group.need)
+                if blocked_by != FREE:
+                    self._park(group, blocked_by)
+                    continue
                 entry = kind.entries[0]
                 if kind.checked != self.built and not is_possible(entry):
                     kind.group = self.never
@@ -192,13 +190,12 @@ class Lane:
                 scanned.append(entry)
                 self._advance(group)
         finally:
-            self._restore(scanned, left_out)
+            self.is_scanned = False
+            if scanned or left_out:
+                self._restore(scanned, left_out)
 
     def _restore(self, scanned: list[Waiting], left_out: dict[BlockedGroup, None]) -> None:
         """Put back the entries and groups that a scan took out."""
-        self.is_scanned = False
-        if not scanned and not left_out:
-            return
         for entry in scanned:
             group = self.kinds[entry.shape].group
             heappush(group.firsts, entry)

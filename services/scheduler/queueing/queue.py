@@ -94,10 +94,10 @@ class Queue:
             lane.alive -= 1
             if not lane.alive:
                 del self.lanes[entry.lane]
-            tenant = entry.shape.tenant
-            self.tenants[tenant] -= 1
-            if not self.tenants[tenant]:
-                del self.tenants[tenant]
+            tenants, tenant = self.tenants, entry.shape.tenant
+            tenants[tenant] -= 1
+            if not tenants[tenant]:
+                del tenants[tenant]
 
     def reopen(self, built: int, card_bytes: int) -> None:
         """Let impossible shapes of all lanes be checked again (`recheck`).

@@ -44,7 +44,7 @@ from services.scheduler.policies import OrderKey, Policy
 from services.scheduler.preemption.offers import Offers, share_of
 from services.scheduler.preemption.preemptible import Need, Preemptible
 from services.scheduler.queueing.queue import Queue
-from services.scheduler.queueing.shape import LaneId
+from services.scheduler.queueing.shape import LaneId, Waiting
 from services.scheduler.state.buckets import WAIT, Buckets, bucket_for, is_ordinary, turns_ns
 from services.scheduler.state.fabric_rules import DEFAULT_RULES, FabricRules, RoundClock
 from services.scheduler.state.node_notes import NodeNotes
@@ -168,13 +168,11 @@ class State:
             seq=0, at_ns=at_ns, epoch=self.epoch, writer=subjects.SCHEDULER_KIND, writer_id=""
         )
         for fact in facts:
-            placed = (
-                fact if isinstance(fact, JobPlaced) and fact.job_id in self.queue.waiting else None
-            )
+            waited = self.queue.waiting.get(fact.job_id) if isinstance(fact, JobPlaced) else None
             change = fold.apply(self.cluster, fact, stamp)
             assert change is not IGNORED, f"the scheduler decided what its own fold ignores: {fact}"
-            if placed is not None:
-                self._follow_placement(placed)
+            if waited is not None:
+                self._follow_placement(waited)
             else:
                 self.refresh(change)
                 if isinstance(fact, PluginDisabled):
@@ -288,16 +286,15 @@ class State:
         if key_turns_ns is not None and key_turns_ns(job) >= self.wall_ns:
             heappush(self.turns, (key_turns_ns(job), job.job_id))
 
-    def _follow_placement(self, placed: JobPlaced) -> None:
-        """Update the indexes after an own placement of a waiting job, which changes only what is
-        free on its nodes.
-
-        No rule must act on an ordinary attempt before one of its nodes reports.
+    def _follow_placement(self, waited: Waiting) -> None:
+        """Update the indexes after an own placement of this waiting job, which changes only what is
+        free on its nodes. No rule must act on an ordinary attempt before one of them reports.
         """
-        job_id, cluster, capacity = placed.job_id, self.cluster, self.capacity
-        job, shape = cluster.jobs[job_id], self.queue.waiting[job_id].shape
-        capacity.follow(placed.members, shape.request, sharing_domain_of(cluster, shape.tenant))
-        capacity.placed_last = capacity.index[cluster.placed_last]
+        _, job_id, shape, _ = waited
+        job, capacity = self.cluster.jobs[job_id], self.capacity
+        sharing_domain = sharing_domain_of(self.cluster, shape.tenant)
+        capacity.follow(job.members.values(), shape.request, sharing_domain)
+        capacity.placed_last = capacity.index[self.cluster.placed_last]
         self.queue.remove(job_id)
         del self.buckets.of[job_id]
         self._note(job)
@@ -378,10 +375,8 @@ class State:
             noted = None
         if noted is None and on_nodes:
             self._note(job)
-        elif noted is not None and noted.end_ns != expected_end_ns(
-            job
+        elif noted is not None and noted.end_ns != expected_end_ns(job):
             # The limit changed, or the log gave the placement its time.
-        ):
             noted.end_ns = self._expect(job)
             self.capacity.touch(homes(self.cluster, job.members.values()))
 
