@@ -54,10 +54,13 @@ def free_devices(cluster: Cluster, holds: Sequence[GpuHold]) -> list[GpuView] | 
     not checked either: the node reports them, and its report may cross a placement. One device
     never has fractions of different isolation, nor two MIG instances on one slice.
     """
-    uuids = set(map(uuid_of, holds))
-    if len(uuids) != len(holds) or not uuids <= cluster.gpus.keys():
+    uuids = list(map(uuid_of, holds))
+    try:
+        views = list(map(cluster.gpus.__getitem__, uuids))
+    except KeyError:
         return None
-    views = list(map(cluster.gpus.__getitem__, map(uuid_of, holds)))
+    if len(set(uuids)) != len(uuids):
+        return None
     free_and_whole = not any(map(_holds_of, views)) and _WHOLE.issuperset(map(_share_of, holds))
     return views if free_and_whole or all(map(_can_share, views, holds)) else None
 

@@ -113,7 +113,7 @@ class Ranking:
 
         Nodes of one build with equal free capacity share one cached answer.
         """
-        if place.widest < self._least or place.whole.bit_count() < self._wholes:
+        if place.whole.bit_count() < self._wholes or place.widest < self._least:
             return None
         if not self._plain or place.parts:
             return self._compute_rank(place)
