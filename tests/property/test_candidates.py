@@ -215,27 +215,27 @@ def check_built(lane: Lane, waits: int) -> None:
     """The first of each line stands behind its group, the first of each group in front; all is
     counted.
     """
-    groups = {kind.group for kind in lane.kinds.values()}
-    firsts = [(shape, id(kind.entries[0])) for shape, kind in lane.kinds.items()]
+    groups = {of_shape.group for of_shape in lane.shapes.values()}
+    firsts = [(shape, id(of_shape.entries[0])) for shape, of_shape in lane.shapes.items()]
     assert sorted(firsts) == sorted(
         (each.shape, id(each)) for group in groups for each in group.firsts
     )
-    assert all(lane.kinds[each.shape].group is group for group in groups for each in group.firsts)
+    assert all(lane.shapes[each.shape].group is group for group in groups for each in group.firsts)
     fronts = {id(each) for each in lane.front}, {id(each) for each in lane.parked_front}
     assert all(id(group.firsts[0]) in fronts[group.is_parked] for group in groups)
     keys = {
         (shape.owner, shape.need(lane.card_bytes))
-        for shape, kind in lane.kinds.items()
-        if kind.group is not lane.never
+        for shape, of_shape in lane.shapes.items()
+        if of_shape.group is not lane.never
     }
     assert all((group.owner, group.need) in keys for group in groups - {lane.never})
     assert (
         len(keys) == len(groups - {lane.never})
-        and len(lane.by_need) <= lane_module.SPARE + len(lane.kinds) + 1
+        and len(lane.by_need) <= lane_module.SPARE + len(lane.shapes) + 1
     )
     assert (lane.alive, lane.entry_count) == (
         waits,
-        sum(len(kind.entries) for kind in lane.kinds.values()),
+        sum(len(of_shape.entries) for of_shape in lane.shapes.values()),
     )
 
 
@@ -309,7 +309,7 @@ def test_jobs_that_come_and_go_behind_a_tenant_at_its_limit_are_forgotten(
         state.queue.remove(JobId(f"j{number}"))
         assert list(candidates(state)) == []
     (lane,) = state.queue.lanes.values()
-    assert lane.entry_count == sum(len(kind.entries) for kind in lane.kinds.values()) <= 14
+    assert lane.entry_count == sum(len(of_shape.entries) for of_shape in lane.shapes.values()) <= 14
     assert [head.job_id for head in heads(state)] == ["first"]
 
 

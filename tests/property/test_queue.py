@@ -89,7 +89,7 @@ def test_scans_that_end_early_leave_no_more_than_the_bound(monkeypatch: pytest.M
     lane = line.lanes[LANE]
     for _ in range(200):
         assert [head.job_id for head in islice(lane.heads(), 2)] == ["first", "last"]
-        assert len(lane.front) <= lane_module.SPARE + 2 * len(lane.kinds)
+        assert len(lane.front) <= lane_module.SPARE + 2 * len(lane.shapes)
     assert [head.job_id for head in lane.heads()] == ["first", "last"]
 
 
@@ -100,4 +100,4 @@ def test_shapes_with_one_limit_key_share_one_group_whatever_a_scan_drops() -> No
         line.add(job(f"gone{number}", cpus_milli=2 * number + 2), (100 - number, 1), LANE)
         line.remove(JobId(f"gone{number}"))
         list(islice(line.lanes[LANE].heads(), 2))
-    assert len({id(kind.group) for kind in line.lanes[LANE].kinds.values()}) == 1
+    assert len({id(of_shape.group) for of_shape in line.lanes[LANE].shapes.values()}) == 1

@@ -38,7 +38,7 @@ class BlockedGroup:
         self.is_parked = False
 
 
-class Kind:
+class ShapeEntries:
     """The entries of one shape, in order, and their group.
 
     With the nodes as they were at position `checked` of `Capacity.builds`, the cluster could hold
@@ -56,10 +56,10 @@ class Kind:
 class Lane:
     """The waiting jobs of one queue, or of one tenant in it.
 
-    `kinds` holds the entries of each shape, and `by_need` finds the group of a new shape. `never`
+    `shapes` holds the entries of each shape, and `by_need` finds the group of a new shape. `never`
     are the shapes that this cluster could never hold, and `unchecked` those of them to check again,
     as a heap. `card_bytes` is the memory of the cluster's largest card, and `built` the position in
-    `Capacity.builds` for which a kind must be checked.
+    `Capacity.builds` for which a shape must be checked.
 
     `front` is a heap that contains the first entry of every group that is not parked, and perhaps
     stale entries; `parked_front` the same of parked groups. Of `entry_count` entries, `alive` are
@@ -77,7 +77,7 @@ class Lane:
         self.lane_id = lane_id
         self.card_bytes = card_bytes
         self.built = built
-        self.kinds: dict[Shape, Kind] = {}
+        self.shapes: dict[Shape, ShapeEntries] = {}
         self.by_need: dict[tuple[Owner, Need], BlockedGroup] = {}
         self.never = BlockedGroup()
         self.unchecked: list[Waiting] = []
@@ -94,10 +94,10 @@ class Lane:
         No scan of the lane may be open, because a scan takes entries out until it ends.
         """
         assert not self.is_scanned, f"{self.lane_id} changes during a scan"
-        kind = self.kinds.get(entry.shape)
-        if kind is None:
-            kind = self.kinds[entry.shape] = Kind(self._group_of(entry.shape))
-        entries, group = kind.entries, kind.group
+        of_shape = self.shapes.get(entry.shape)
+        if of_shape is None:
+            of_shape = self.shapes[entry.shape] = ShapeEntries(self._group_of(entry.shape))
+        entries, group = of_shape.entries, of_shape.group
         insort(entries, entry)
         self.entry_count += 1
         self.alive += 1
@@ -106,7 +106,9 @@ class Lane:
                 group.firsts.remove(entries[1])
                 heapify(group.firsts)
             self._push(group, entry)
-        if self.entry_count > SPARE + 2 * self.alive or len(self.by_need) > SPARE + len(self.kinds):
+        if self.entry_count > SPARE + 2 * self.alive or len(self.by_need) > SPARE + len(
+            self.shapes
+        ):
             self.regroup()
         else:
             self._shorten()
@@ -138,10 +140,10 @@ class Lane:
         scanned: list[Waiting] = []
         self.is_scanned = True
         try:
-            while (kind := self._next_of_all()) is not None:
-                yield kind.entries[0]
-                scanned.append(kind.entries[0])
-                self._advance(kind.group)
+            while (of_shape := self._next_of_all()) is not None:
+                yield of_shape.entries[0]
+                scanned.append(of_shape.entries[0])
+                self._advance(of_shape.group)
         finally:
             self.is_scanned = False
             if scanned:
@@ -168,8 +170,8 @@ class Lane:
         try:
             if self.parked:
                 self._wake(room_of, rooms)
-            while (kind := self._next(self.front, False)) is not None:
-                group = kind.group
+            while (of_shape := self._next(self.front, False)) is not None:
+                group = of_shape.group
                 if group is self.never or (full and group.owner.tenant in full):
                     left_out[group] = None
                     heappop(self.front)
@@ -181,11 +183,11 @@ class Lane:
                 if blocked_by != FREE:
                     self._park(group, blocked_by)
                     continue
-                entry = kind.entries[0]
-                if kind.checked != self.built and not is_possible(entry):
-                    kind.group = self.never
+                entry = of_shape.entries[0]
+                if of_shape.checked != self.built and not is_possible(entry):
+                    of_shape.group = self.never
                 else:
-                    kind.checked = self.built
+                    of_shape.checked = self.built
                     yield entry
                 scanned.append(entry)
                 self._advance(group)
@@ -197,49 +199,49 @@ class Lane:
     def _restore(self, scanned: list[Waiting], left_out: dict[BlockedGroup, None]) -> None:
         """Put back the entries and groups that a scan took out."""
         for entry in scanned:
-            group = self.kinds[entry.shape].group
+            group = self.shapes[entry.shape].group
             heappush(group.firsts, entry)
             left_out[group] = None
         for group in left_out:
             heappush(self._heap(group), group.firsts[0])
         self._shorten()
 
-    def _next_of_all(self) -> Kind | None:
-        """Return the kind whose first entry is next, of all groups; None if all were scanned."""
+    def _next_of_all(self) -> ShapeEntries | None:
+        """Return the shape whose first entry is next, of all groups; None if all were scanned."""
         open_one, parked_one = self._next(self.front, False), self._next(self.parked_front, True)
         if open_one is None or parked_one is None:
             return open_one or parked_one
         return open_one if open_one.entries[0] < parked_one.entries[0] else parked_one
 
-    def _next(self, heap: list[Waiting], is_parked: bool) -> Kind | None:
-        """Drop stale entries, and return the kind of the first live one in this heap."""
-        kinds, waiting = self.kinds, self.waiting
+    def _next(self, heap: list[Waiting], is_parked: bool) -> ShapeEntries | None:
+        """Drop stale entries, and return the shape of the first live one in this heap."""
+        shapes, waiting = self.shapes, self.waiting
         while heap:
             entry = heap[0]
-            kind = kinds.get(entry.shape)
+            of_shape = shapes.get(entry.shape)
             if (
-                kind is None
-                or not (firsts := kind.group.firsts)
+                of_shape is None
+                or not (firsts := of_shape.group.firsts)
                 or firsts[0] is not entry
-                or kind.group.is_parked is not is_parked
+                or of_shape.group.is_parked is not is_parked
             ):
                 heappop(heap)
             elif waiting.get(entry.job_id) is entry:
-                return kind
+                return of_shape
             else:
-                self._drop_stale(kind)
+                self._drop_stale(of_shape)
         return None
 
-    def _drop_stale(self, kind: Kind) -> None:
+    def _drop_stale(self, of_shape: ShapeEntries) -> None:
         """Remove the stale entry at the front."""
-        entries, group = kind.entries, kind.group
+        entries, group = of_shape.entries, of_shape.group
         stale = entries.popleft()
         self.entry_count -= 1
         if entries:
             heapreplace(group.firsts, entries[0])
             heapreplace(self._heap(group), group.firsts[0])
         else:
-            del self.kinds[stale.shape]
+            del self.shapes[stale.shape]
             self._advance(group)
 
     def _advance(self, group: BlockedGroup) -> None:
@@ -286,8 +288,8 @@ class Lane:
         while self.unchecked and checked < most:
             entry = heappop(self.unchecked)
             checked += 1
-            kind = self.kinds.get(entry.shape)
-            if kind is not None and kind.group is self.never and is_possible(entry):
+            of_shape = self.shapes.get(entry.shape)
+            if of_shape is not None and of_shape.group is self.never and is_possible(entry):
                 found.add(entry.shape)
         if found:
             self._leave_never(found)
@@ -298,7 +300,7 @@ class Lane:
         firsts, self.never.firsts = self.never.firsts, []
         for entry in firsts:
             if entry.shape in shapes:
-                group = self.kinds[entry.shape].group = self._group_of(entry.shape)
+                group = self.shapes[entry.shape].group = self._group_of(entry.shape)
                 self._push(group, entry)
             else:
                 self.never.firsts.append(entry)
@@ -309,27 +311,27 @@ class Lane:
     def regroup(self) -> None:
         """Remove all stale entries, and group all shapes anew: `card_bytes` may have changed."""
         never, self.never, self.by_need, self.parked = self.never, BlockedGroup(), {}, {}
-        for shape, kind in list(self.kinds.items()):
-            left = [entry for entry in kind.entries if self.waiting.get(entry.job_id) is entry]
+        for shape, of_shape in list(self.shapes.items()):
+            left = [entry for entry in of_shape.entries if self.waiting.get(entry.job_id) is entry]
             if not left:
-                del self.kinds[shape]
+                del self.shapes[shape]
                 continue
-            kind.entries = deque(left)
-            kind.group = self.never if kind.group is never else self._group_of(shape)
-            heappush(kind.group.firsts, left[0])
+            of_shape.entries = deque(left)
+            of_shape.group = self.never if of_shape.group is never else self._group_of(shape)
+            heappush(of_shape.group.firsts, left[0])
         self.entry_count = self.alive
         self._rebuild_fronts()
 
     def _shorten(self) -> None:
         """Build the fronts anew when they have many stale entries."""
-        most = SPARE + 2 * len(self.kinds)
+        most = SPARE + 2 * len(self.shapes)
         if len(self.front) > most or len(self.parked_front) > most:
             self._rebuild_fronts()
 
     def _rebuild_fronts(self) -> None:
         """Build the fronts from the first entry of each group."""
         self.front, self.parked_front = [], []
-        for group in dict.fromkeys([kind.group for kind in self.kinds.values()]):
+        for group in dict.fromkeys([of_shape.group for of_shape in self.shapes.values()]):
             self._heap(group).append(group.firsts[0])
         heapify(self.front)
         heapify(self.parked_front)
