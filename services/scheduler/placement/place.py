@@ -145,8 +145,7 @@ class Place:
         self.whole &= ~sum(map(self.bit.__getitem__, map(uuid_of, holds)))
         if request.share != WHOLE_GPU:
             for hold in holds:
-                if hold.share < WHOLE_GPU:
-                    self._give_part(self.bit[hold.uuid].bit_length() - 1, hold, sharing_domain)
+                self._give_part(self.bit[hold.uuid].bit_length() - 1, hold, sharing_domain)
         self.widen()
         if request.cpus_milli:
             self.cpus_free -= request.cpus_milli
