@@ -376,8 +376,7 @@ class State:
         if noted is None and on_nodes:
             self._note(job)
         elif noted is not None and noted.end_ns != expected_end_ns(job):
-            # The limit changed, or the log gave the placement its time.
-            noted.end_ns = self._expect(job)
+            noted.end_ns = self._expect(job)  # the limit changed, or the log told the time
             self.capacity.touch(homes(self.cluster, job.members.values()))
 
     def _note(self, job: Job) -> None:
