@@ -129,7 +129,7 @@ STAY: Final[dict[str, str]] = {
         decide.fabric.ROUND_MORE_NS fabric_findings.KNOWN_NS decide.fabric.HOUR_NS
         fabric_rules.PREFLIGHT_NS fabric_rules.PREFLIGHT_FRESH_NS""",
     "what a waiting job is promised while it lends its nodes (docs/queues.md)": """
-        backfill.LENT_MIN_NS backfill.LENT_GRACE_MAX_S""",
+        lending.LENT_MIN_NS lending.LENT_GRACE_MAX_S""",
     "the bounds of the parts of one diagnosis, all of which end within the 10 s of its answer": """
         verbs.diagnose.ANSWER_S diagnosis.asking.NODE_S collecting.LOOK_EVERY_S
         collecting.PY_SPY_ALL_S recorders.RAS_S recorders.DUMPS_S stacks.PY_SPY_S stacks.WRITTEN_S

@@ -39,7 +39,7 @@ GPUS = 2
 TENANTS = (TenantId("red"), TenantId("blue"))
 STEPS = 40
 # Who asks for room: one of a higher priority, and one that takes turns with the others.
-NEEDS = (Need(90), Need(10, DEFAULT_QUEUE))
+NEEDS = (Need(90), Need(10, DEFAULT_QUEUE), Need(1, "", (JobId("j1"), JobId("j2"))))
 ASKED: tuple[JobSpec, ...] = (
     spec(gpus=2),
     spec(gpu_share=50, time_limit_s=10),
@@ -187,7 +187,7 @@ def kept_answers(state: State, asked: JobSpec, tenant: TenantId) -> list[object]
     offers = [state.offers(request, sharing_domain, need) for need in NEEDS]
     return [
         _of(offers, state),
-        state.forecast(request, sharing_domain).whens,
+        state.outlook.forecast(request, sharing_domain, state.wall_ns).whens,
         *_found(state, asked, tenant),
     ]
 
@@ -211,7 +211,7 @@ def found_anew(state: State, asked: JobSpec, tenant: TenantId) -> list[object]:
         each.bring_up(read.capacity, read.cluster)
     return [
         _of(offers, read),
-        read.forecast(request, sharing_domain).whens,
+        read.outlook.forecast(request, sharing_domain, read.wall_ns).whens,
         *_found(read, asked, tenant),
     ]
 

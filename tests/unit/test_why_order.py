@@ -98,9 +98,12 @@ def test_the_nodes_reserved_for_the_first_job_are_named_with_backfill() -> None:
         ]
 
     assert reserved_nodes(busy(7_160)) == [
-        "a; in 2h00m at latest: jobs that start before it end by then, or run elsewhere"
+        "a; in 2h00m at latest: jobs that start before it end by then, run elsewhere, or make room "
+        "when asked (--preemptible)"
     ]
-    assert reserved_nodes(busy(0)) == ["a; at an unknown time: no new job starts there"]
+    assert reserved_nodes(busy(0)) == [
+        "a; at an unknown time: only jobs that make room when asked (--preemptible) start there"
+    ]
     assert (
         reserved_nodes(f.QueueSet(queue="default", policy="priority", backfill=False), busy(60))
         == []

@@ -94,8 +94,8 @@ class JobPlaced(Fact, frozen=True, tag="job.placed"):
 
     The fact is the complete decision: a node has nothing left to choose. `port` is MASTER_PORT on
     the first member's node. `expires_ns` (wall clock) is the end of an allocation; 0 for other
-    jobs. `lender` is the waiting job whose reserved nodes the attempt uses until that job could
-    start; empty for most.
+    jobs. `lender` is the waiting job whose reserved nodes the attempt uses, until a job that stands
+    before it could start; empty for most.
     """
 
     job_id: JobId

@@ -34,7 +34,12 @@ from services.scheduler.placement.choose import NO_PLACEMENT, Choice, choose_for
 from services.scheduler.placement.resource_request import request_of
 from services.scheduler.placement.sharing_domains import sharing_domain_of
 from services.scheduler.preemption.choose import Room, preempted, room_for
-from services.scheduler.queueing.backfill import SCAN_MAX, BackfillPass, leaves_tenant_room
+from services.scheduler.queueing.backfill import (
+    SCAN_MAX,
+    BackfillPass,
+    borrowers_behind,
+    leaves_tenant_room,
+)
 from services.scheduler.queueing.limits import is_possible, over_limit, passes_limit
 from services.scheduler.queueing.queue import RECHECK_IDLE_MAX
 from services.scheduler.queueing.queue_order import candidates, in_order
@@ -148,7 +153,7 @@ def _choice(
             state, backfill_pass, job=job, serve=job.spec.serve, request=shape.request
         ), NO_JOB
     choice = backfill_pass.choose(state, job, shape.request)
-    if choice is not NO_PLACEMENT or not job.spec.preemptible or backfill_pass.first is None:
+    if choice is not NO_PLACEMENT or not shape.borrows or backfill_pass.first is None:
         return choice, NO_JOB
     return backfill_pass.lend(state, job, shape.request), backfill_pass.first.job_id
 
@@ -195,8 +200,8 @@ def place_reserved(state: State) -> Sequence[AnyFact]:
 
 
 def preempt(state: State) -> Sequence[AnyFact]:
-    """Make room for the first waiting job by preempting jobs of lower priority, or of its own
-    priority whose time slice is over.
+    """Make room for the first waiting job by preempting jobs of lower priority, jobs of its own
+    priority whose time slice is over, and jobs on lent nodes.
 
     If they cannot make enough room for it, the first job of another queue is tried. The devices are
     reserved for that job. For an array, the next element begins, and room is made for that element.
@@ -233,7 +238,9 @@ def _room(state: State, backfill_pass: BackfillPass, job: Job, shape: Shape) -> 
     """
     reservation = backfill_pass.reservation(state)
     excluded = reservation.nodes if reservation is not None else 0
-    room = room_for(state, job, shape.request, excluded | suspects_for(state, job))
+    excluded |= suspects_for(state, job)
+    called_back = borrowers_behind(state, job) if reservation is None else ()
+    room = room_for(state, job, shape.request, excluded, called_back)
     if (
         room is None
         or passes_limit(state, shape, room.choice)

@@ -68,8 +68,10 @@ def _heal(state: State, job: Job) -> Sequence[AnyFact]:
     the lost ones by free devices.
 
     If too few are free, the gang takes fewer nodes as far as it may; otherwise it waits in the
-    queue.
+    queue. So does a gang on lent nodes: it would keep them.
     """
+    if job.preemption.lender:
+        return NONE
     lost = any(member.reason in reasons.BY_THE_MACHINE for member in job.members.values())
     if not lost or not may_try_again(job, reasons.NODE_LOST, counted=False):
         return NONE

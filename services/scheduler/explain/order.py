@@ -82,10 +82,10 @@ def reserved_nodes(state: State, job: Job) -> list[Blocker]:
         minutes = max(0, reservation.when_ns - state.wall_ns) // SECOND_NS // 60
         when = (
             f"in {minutes // 60}h{minutes % 60:02}m at latest: jobs that start before it "
-            "end by then, or run elsewhere"
+            "end by then, run elsewhere, or make room when asked (--preemptible)"
         )
     else:
-        when = "at an unknown time: no new job starts there"
+        when = "at an unknown time: only jobs that make room when asked (--preemptible) start there"
     return [
         blocker(
             f"reserved for {job_named(state, first[0].job_id)}",

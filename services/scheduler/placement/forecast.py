@@ -13,7 +13,7 @@ from itertools import accumulate
 from operator import or_
 from typing import Final
 
-from libs.common.model import JobSpec, attempt_key, job_of
+from libs.common.model import JobId, JobSpec, attempt_key, job_of
 from libs.common.state.cluster import Cluster, Job
 from libs.common.state.ordering import SECOND_NS
 from services.scheduler.placement.capacity import Capacity
@@ -26,7 +26,7 @@ from services.scheduler.placement.resource_request import ResourceRequest
 # Later than every known time. A replica never ends, so it counts as many jobs with an unknown end.
 UNKNOWN: Final = 1 << 62
 NEVER: Final = UNKNOWN << 20
-# A job on lent nodes ends when its lender could start.
+# When a job on lent nodes ends that is called back.
 AT_ONCE: Final = 0
 
 
@@ -58,13 +58,15 @@ class Forecast:
     """The nodes that could serve, and when.
 
     `whens` maps a node to the time from which it will serve (0: now; unknown from UNKNOWN on).
-    `lender` is the job that asks, if others use nodes that it lends. `seen` is the examined
-    position of the changes.
+    `called_back` are the jobs on lent nodes, which end for this request at once. `seen` is the
+    examined position of the changes.
     """
 
-    def __init__(self, request: ResourceRequest, sharing_domain: str, lender: str = "") -> None:
+    def __init__(
+        self, request: ResourceRequest, sharing_domain: str, called_back: tuple[JobId, ...] = ()
+    ) -> None:
         self.request: Final = request
-        self.lender: Final = lender
+        self.called_back: Final = called_back
         self.sharing_domain: Final = sharing_domain
         self.whens: Final[dict[int, int]] = {}
         self.seen = UNSEEN
@@ -86,7 +88,7 @@ class Forecast:
         ends: list[tuple[int, str]] = []
         for key in _attempts(place):
             job = cluster.jobs[job_of(key)]
-            if self.lender and job.preemption.lender == self.lender:
+            if job.job_id in self.called_back:
                 ends.append((AT_ONCE, key))
                 continue
             end = expected_end_ns(job)

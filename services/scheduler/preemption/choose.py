@@ -45,17 +45,22 @@ class _Picked(NamedTuple):
 
 
 def room_for(
-    state: State, job: Job, request: ResourceRequest, excluded_nodes: int = 0
+    state: State,
+    job: Job,
+    request: ResourceRequest,
+    excluded_nodes: int = 0,
+    called_back: tuple[JobId, ...] = (),
 ) -> Room | None:
-    """Return the room that jobs of lower priority, or with a time slice that is over, can make for
-    this job.
+    """Return the room that jobs of lower priority, with a time slice that is over, or on lent nodes
+    can make for this job.
 
-    `excluded_nodes` are bits. None if they cannot make enough room, or need not.
+    `excluded_nodes` are bits. `called_back` are the jobs on lent nodes that end for it. None if
+    all these cannot make enough room, or need not.
     """
     need = Need(
         job.spec.priority,
         (job.spec.queue or DEFAULT_QUEUE) if state.slice_of(job) else "",
-        job.job_id if job.job_id in state.preemptible.borrowers else "",
+        called_back,
     )
     offers = state.offers(request, sharing_domain_of(state.cluster, job.tenant), need)
     room = _room(
@@ -110,11 +115,7 @@ def preempted(state: State, job: Job, by: Job) -> JobPreempted:
         signal=signal,
         grace_ms=grace_s * 1_000,
         lost_share_ms=lost_ns(job, state.wall_ns) // 1_000_000,
-        sliced=(
-            by is not job
-            and spec.priority == by.spec.priority
-            and job.preemption.lender != by.job_id
-        ),
+        sliced=(by is not job and spec.priority == by.spec.priority and not job.preemption.lender),
     )
 
 

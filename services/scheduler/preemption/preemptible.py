@@ -16,6 +16,7 @@ from libs.common.life import job_life
 from libs.common.model import JobId, JobSpec
 from libs.common.state.cluster import Job
 from libs.common.state.ordering import DEFAULT_QUEUE, SECOND_NS
+from services.scheduler.placement.lending import may_be_called_back
 
 NEVER: Final = 1 << 62
 
@@ -23,23 +24,22 @@ NEVER: Final = 1 << 62
 class Need(NamedTuple):
     """The priority of the job that needs room, and the queue in which it takes turns, if it does.
 
-    `lender` is the job itself if others run on nodes that it lent them.
+    `called_back` are the jobs on lent nodes that end for it (`lending.py`).
     """
 
     priority: int
     queue: str = ""
-    lender: str = ""
+    called_back: tuple[JobId, ...] = ()
 
 
 class Watched(msgspec.Struct):
-    """An attempt seen running at `began_at`, perhaps on nodes of a `lender`.
+    """An attempt seen running at `began_at`.
 
     From `grow_at` on it may restart with more nodes (0: never). At `save_until` its time to save
     ends (0: it is not preempted).
     """
 
     attempt: int
-    lender: JobId = JobId("")
     began_at: int = NEVER
     grow_at: int = 0
     save_until: int = 0
@@ -49,8 +49,8 @@ class Preemptible:
     """The attempts of preemptible jobs.
 
     `overdue` were told to save their work and their time is over. `ripe` have run long enough to
-    restart with more nodes. `borrowers` are, by waiting job, those that run on nodes that it lends.
-    `slice_of` returns the length of a job's time slice.
+    restart with more nodes. `borrowers` run on lent nodes. `slice_of` returns the length of a job's
+    time slice.
     """
 
     def __init__(self, slice_of: Callable[[Job], int], grow_after_s: int = 0) -> None:
@@ -59,7 +59,7 @@ class Preemptible:
         self.jobs: dict[JobId, Watched] = {}
         self.overdue: dict[JobId, None] = {}
         self.ripe: dict[JobId, None] = {}
-        self.borrowers: dict[JobId, dict[JobId, None]] = {}
+        self.borrowers: dict[JobId, None] = {}
         # Attempts whose time counts from the next reading of the clock.
         self._begun: dict[JobId, None] = {}
         self._timers: list[tuple[int, JobId, int]] = []
@@ -74,24 +74,18 @@ class Preemptible:
         ):
             del self.jobs[job.job_id]
             self.ripe.pop(job.job_id, None)
-            self._give_back(job.job_id, watched.lender)
+            self.borrowers.pop(job.job_id, None)
             watched = None
         if job.state not in job_life.ON_NODES:
             return
         if watched is None:
-            watched = self.jobs[job.job_id] = Watched(job.attempt, job.preemption.lender)
-            if watched.lender:
-                self.borrowers.setdefault(watched.lender, {})[job.job_id] = None
+            watched = self.jobs[job.job_id] = Watched(job.attempt)
+            if job.preemption.lender:
+                self.borrowers[job.job_id] = None
         if (watched.began_at == NEVER and job.state == job_life.RUNNING) or (
             is_saving(job) and not watched.save_until
         ):
             self._begun[job.job_id] = None
-
-    def _give_back(self, job_id: JobId, lender: JobId) -> None:
-        found = self.borrowers.get(lender, {})
-        found.pop(job_id, None)
-        if not found:
-            self.borrowers.pop(lender, None)
 
     def begin(self, jobs: dict[JobId, Job]) -> None:
         """Begin a term: start all counts again."""
@@ -120,6 +114,8 @@ class Preemptible:
     def may_yield(self, job: Job, need: Need, now_ns: int) -> bool:
         """Return whether the job may be preempted for this need."""
         watched = self.jobs.get(job.job_id)
+        if watched is not None and job.job_id in need.called_back and may_be_called_back(job):
+            return True
         runs = (
             job.state in (job_life.PLACED, job_life.RUNNING)
             and not job.stop_reason
@@ -134,8 +130,6 @@ class Preemptible:
         """Return how long the job runs before it makes room for this need; None if it
         never does.
         """
-        if need.lender and job.preemption.lender == need.lender:
-            return 0
         if job.spec.priority < need.priority:
             return job.spec.min_run_s
         equal = (

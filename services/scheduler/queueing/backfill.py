@@ -5,7 +5,7 @@ time at which it will. A job behind it may start if it ends before that time, or
 reserved nodes.
 
 A preemptible job may also use the reserved nodes without an end in time: they are lent to it, and
-it is told to make room as soon as the first job could start without it.
+it is told to make room as soon as the first job could start without it (`placement/lending.py`).
 
 Pure, and a function of the folded state and the time. Only a time limit counts as an end here,
 because nodes enforce it. Jobs without a time limit avoid the reserved nodes. If the time is
@@ -18,24 +18,22 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from libs.common.model import WHOLE_GPU, TenantId
+from libs.common.model import WHOLE_GPU, JobId, TenantId
 from libs.common.state.cluster import Job
-from libs.common.state.ordering import DEFAULT_QUEUE, SECOND_NS
+from libs.common.state.ordering import DEFAULT_QUEUE
 from services.scheduler.placement.choose import NO_PLACEMENT, Choice, choose_for
 from services.scheduler.placement.forecast import UNKNOWN, earliest, latest_end_ns
+from services.scheduler.placement.lending import LENT_MIN_NS, can_lend
 from services.scheduler.placement.resource_request import ResourceRequest
 from services.scheduler.placement.sharing_domains import sharing_domain_of
 from services.scheduler.queueing.limits import pools_taken
-from services.scheduler.reservations.reservations import closed_to, put_off
+from services.scheduler.queueing.queue_order import in_order
+from services.scheduler.reservations.reservations import closed_to, kept_from, put_off
 from services.scheduler.state.fabric_rules import PREFLIGHT_NS
 from services.scheduler.state.state import State
 
 # Number of jobs that do not fit before a scheduling pass ends.
 SCAN_MAX: Final = 100
-# Reserved nodes are lent for at least this long, and only to jobs that are gone this soon after
-# they are told to make room.
-LENT_MIN_NS: Final = 30 * SECOND_NS
-LENT_GRACE_MAX_S: Final = 60
 
 
 class HeadReservation(NamedTuple):
@@ -57,7 +55,9 @@ def reservation_for(state: State, first: Job) -> HeadReservation:
     """Return the nodes on which this job will fit first, and when."""
     request = state.queue.request(first)
     domain = sharing_domain_of(state.cluster, first.tenant)
-    whens = state.forecast(request, domain, first.job_id).whens
+    whens = state.outlook.forecast(
+        request, domain, state.wall_ns, borrowers_behind(state, first)
+    ).whens
     when_ns, nodes = earliest(put_off(state, first, whens), request, state.capacity.near)
     return HeadReservation(
         when_ns,
@@ -68,28 +68,22 @@ def reservation_for(state: State, first: Job) -> HeadReservation:
     )
 
 
+def borrowers_behind(state: State, first: Job) -> tuple[JobId, ...]:
+    """Return the jobs on lent nodes that the first waiting job may call back: those that stand
+    behind it in the order of the queue.
+    """
+    borrowers = [state.cluster.jobs[job_id] for job_id in state.preemptible.borrowers]
+    return tuple(
+        sorted([job.job_id for job in borrowers if in_order(state, [job, first])[0] is first])
+    )
+
+
 def ends_in_time(job: Job, reservation: HeadReservation, now_ns: int) -> bool:
     """Return whether the job, started now or after its preflight, ends before the reservation
     begins.
     """
     starts_ns = now_ns + PREFLIGHT_NS if job.spec.preflight else now_ns
     return latest_end_ns(job.spec, starts_ns) <= reservation.when_ns < UNKNOWN
-
-
-def may_borrow(job: Job, lender: Job) -> bool:
-    """Return whether a job may use nodes that are reserved for another one until that one could
-    start: it must be preemptible at any time, and soon gone then.
-    """
-    spec = job.spec
-    return (
-        spec.preemptible
-        and not spec.min_run_s
-        and spec.serve is None
-        and not spec.preflight
-        and spec.checkpoint_grace_s + spec.grace_s <= LENT_GRACE_MAX_S
-        and spec.priority <= lender.spec.priority
-        and lender.elements is None
-    )
 
 
 class BackfillPass(msgspec.Struct):
@@ -143,14 +137,20 @@ class BackfillPass(msgspec.Struct):
         return choice if leaves_tenant_room(state, reservation, job, choice) else NO_PLACEMENT
 
     def lend(self, state: State, job: Job, request: ResourceRequest) -> Choice:
-        """Return a placement on reserved nodes, for a job that makes room once the first job that
-        waits could start.
+        """Return a placement on reserved nodes for a job that can borrow: it makes room once the
+        first job that waits could start.
+
+        Before a reservation of others nothing is lent, because the first job must begin in time.
         """
-        reservation = self.reservation(state)
-        if self.no_backfill or self.first is None or reservation is None:
-            return NO_PLACEMENT
-        is_long = reservation.when_ns - state.wall_ns >= LENT_MIN_NS
-        if not is_long or not may_borrow(job, self.first):
+        first, reservation = self.first, self.reservation(state)
+        if (
+            first is None
+            or reservation is None
+            or self.no_backfill
+            or reservation.when_ns - state.wall_ns < LENT_MIN_NS
+            or not can_lend(first, job)
+            or kept_from(state, first)
+        ):
             return NO_PLACEMENT
         domain = sharing_domain_of(state.cluster, job.tenant)
         choice = choose_for(state.capacity, request, domain, closed_to(state, job))

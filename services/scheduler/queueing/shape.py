@@ -9,6 +9,7 @@ import msgspec
 
 from libs.common.model import WHOLE_GPU, JobId, NodeId, TenantId
 from libs.common.state.cluster import Job
+from services.scheduler.placement.lending import can_borrow
 from services.scheduler.placement.resource_request import ResourceRequest, request_of
 from services.scheduler.policies import OrderKey
 from services.scheduler.queueing.parking import Need
@@ -19,7 +20,8 @@ class Shape(msgspec.Struct, frozen=True, order=True, cache_hash=True):
 
     `lasts` is the bit length of the time limit in seconds, because a short job may be backfilled
     where a long one may not (`backfill.py`). `reserved` is the named reservation and the user, or
-    two empty strings. `held_s` is the duration of an allocation.
+    two empty strings. `held_s` is the duration of an allocation. `borrows`: it may run on lent
+    nodes, where another job may not (`lending.py`).
     """
 
     tenant: TenantId
@@ -27,6 +29,7 @@ class Shape(msgspec.Struct, frozen=True, order=True, cache_hash=True):
     lasts: int = 0
     reserved: tuple[str, str] = ("", "")
     held_s: int = 0
+    borrows: bool = False
 
     @property
     def owner(self) -> "Owner":
@@ -97,4 +100,5 @@ def shape_of(job: Job, excluded: tuple[NodeId, ...] = ()) -> Shape:
         lasts=job.spec.time_limit_s.bit_length(),
         reserved=reserved,
         held_s=held_s,
+        borrows=can_borrow(job.spec),
     )

@@ -7,6 +7,7 @@ the requests that were used least recently are dropped.
 from collections.abc import Callable
 from typing import Final, TypeVar
 
+from libs.common.model import JobId
 from libs.common.state.cluster import Cluster, Job
 from services.scheduler.placement.capacity import Capacity
 from services.scheduler.placement.forecast import Forecast
@@ -26,16 +27,21 @@ class Outlook:
     def __init__(self, cluster: Cluster, capacity: Capacity) -> None:
         self.cluster: Final = cluster
         self.capacity: Final = capacity
-        self.forecasts: Final[dict[tuple[ResourceRequest, str, str], Forecast]] = {}
+        self.forecasts: Final[dict[tuple[ResourceRequest, str, tuple[JobId, ...]], Forecast]] = {}
         self.offered: Final[dict[tuple[ResourceRequest, str, Need], Offers]] = {}
 
     def forecast(
-        self, request: ResourceRequest, sharing_domain: str, wall_ns: int, lender: str = ""
+        self,
+        request: ResourceRequest,
+        sharing_domain: str,
+        wall_ns: int,
+        called_back: tuple[JobId, ...] = (),
     ) -> Forecast:
-        """Return when nodes will serve this request. The sharing domain matters only to parts of
-        devices. `lender` is the job that asks, if others use nodes that it lends.
+        """Return when nodes will serve this request, if these jobs on lent nodes end at once. The
+        sharing domain matters only to parts of devices.
         """
-        key = (request, "" if request.whole or not request.gpus else sharing_domain, lender)
+        domain = "" if request.whole or not request.gpus else sharing_domain
+        key = (request, domain, called_back)
         found = self._cached(self.forecasts, key, lambda: Forecast(*key))
         found.bring_up(self.cluster, self.capacity, wall_ns)
         return found

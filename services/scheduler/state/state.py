@@ -36,7 +36,7 @@ from libs.common.state.cluster import (
 from libs.common.state.ordering import DEFAULT_QUEUE, JobQueue
 from services.scheduler import policies
 from services.scheduler.placement.capacity import Capacity
-from services.scheduler.placement.forecast import UNKNOWN, Forecast, expected_end_ns
+from services.scheduler.placement.forecast import UNKNOWN, expected_end_ns
 from services.scheduler.placement.resource_request import ResourceRequest
 from services.scheduler.placement.sharing_domains import sharing_domain_of
 from services.scheduler.placement.strategies import DEFAULT
@@ -237,11 +237,6 @@ class State:
             job.elements is not None,
         )
 
-    def forecast(self, request: ResourceRequest, sharing_domain: str, asking: str = "") -> Forecast:
-        """Return when nodes will serve this request, for any job or for the one that asks."""
-        lender = asking if asking in self.preemptible.borrowers else ""
-        return self.outlook.forecast(request, sharing_domain, self.wall_ns, lender)
-
     def pass_time(self, wall_ns: int) -> None:
         """Advance the wall clock: update jobs whose keys change with time, allocations that are
         due, and expected ends that have passed.
@@ -262,9 +257,7 @@ class State:
             self.capacity.touch(self.cluster.jobs[job_id].members)
 
     def offers(self, request: ResourceRequest, sharing_domain: str, need: Need) -> Offers:
-        """Return what nodes could offer this request if the jobs ended that may make
-        room for it.
-        """
+        """Return what nodes could offer this request if jobs ended that may make room for it."""
         return self.outlook.offers(
             request,
             sharing_domain,

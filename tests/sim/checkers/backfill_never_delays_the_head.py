@@ -11,6 +11,7 @@ scheduler's own clock.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from msgspec.structs import replace
@@ -19,11 +20,12 @@ from libs.common import facts as f
 from libs.common.change import Change, Stamp
 from libs.common.facts import AnyFact, Commit, Unknown
 from libs.common.life import job_life
-from libs.common.model import attempt_key
+from libs.common.model import JobId, attempt_key
 from libs.common.state.cluster import Cluster, Job
 from services.scheduler.placement.capacity import Capacity
 from services.scheduler.placement.choose import NO_PLACEMENT, Choice, choose
 from services.scheduler.placement.sharing_domains import sharing_domain_of
+from services.scheduler.queueing.backfill import borrowers_behind
 from services.scheduler.queueing.limits import is_blocked, passes_limit
 from services.scheduler.queueing.queue_order import heads
 from services.scheduler.state.state import State
@@ -52,6 +54,7 @@ class BackfillNeverDelaysTheHead(Checker):
         super().__init__(world)
         self.first: tuple[Job, int] | None = None
         self.passed = 0
+        self.called_back: Collection[JobId] = ()
 
     def before(
         self, cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp, commit: Commit
@@ -67,7 +70,10 @@ class BackfillNeverDelaysTheHead(Checker):
             first = self._passed_by(cluster, placed)
             if first is not None:
                 self.passed += 1
-                self.first = (first, _fits_from(cluster, first, stamp.at_ns, None))
+                behind = borrowers_behind(State(cluster), first)
+                self.called_back = (*behind, *([fact.job_id] if fact.lender else []))
+                now_ns = stamp.at_ns
+                self.first = (first, _fits_from(cluster, first, now_ns, None, self.called_back))
 
     def after(
         self,
@@ -79,7 +85,8 @@ class BackfillNeverDelaysTheHead(Checker):
     ) -> None:
         if self.first is not None and isinstance(fact, f.JobPlaced):
             first, before_ns = self.first
-            after_ns = _fits_from(cluster, first, stamp.at_ns, cluster.jobs[fact.job_id])
+            stranger = cluster.jobs[fact.job_id]
+            after_ns = _fits_from(cluster, first, stamp.at_ns, stranger, self.called_back)
             if after_ns > before_ns + LATE_NS:
                 self.fail(
                     f"{fact.job_id} passes {first.job_id} and lets it begin at "
@@ -111,8 +118,16 @@ def _any_refused(cluster: Cluster, at_ns: int) -> bool:
     return any(job.refusals.changes_ns(at_ns - LATE_NS) for job in waiting)
 
 
-def _fits_from(cluster: Cluster, first: Job, now_ns: int, stranger: Job | None) -> int:
-    """`stranger` was just placed: nothing but its time limit says when it ends."""
+def _fits_from(
+    cluster: Cluster,
+    first: Job,
+    now_ns: int,
+    stranger: Job | None,
+    called_back: Collection[JobId],
+) -> int:
+    """`stranger` was just placed: nothing but its time limit says when it ends. `called_back` are
+    jobs on lent nodes.
+    """
     running = [
         job
         for job in cluster.jobs.values()
@@ -121,7 +136,7 @@ def _fits_from(cluster: Cluster, first: Job, now_ns: int, stranger: Job | None) 
     ends = {
         job.job_id: (
             AT_ONCE
-            if job.preemption.lender == first.job_id
+            if job.job_id in called_back
             else _end_ns(job, now_ns, by_estimate=job is not stranger)
         )
         for job in running

@@ -61,7 +61,7 @@ class OnlyPreemptibleJobsArePreempted(Checker):
         if not job.spec.preemptible or (
             known
             and job.spec.priority >= by.spec.priority + fact.sliced
-            and not (job.preemption.lender == by.job_id and job.spec.priority == by.spec.priority)
+            and not job.preemption.lender
         ):
             self.fail(
                 f"{fact.job_id} of priority {job.spec.priority} is preempted for {fact.by} "
