@@ -281,7 +281,7 @@ class State:
 
     def _follow_placement(self, waited: Waiting) -> None:
         """Update the indexes after an own placement of this waiting job, which changes only what is
-        free on its nodes. No rule must act on an ordinary attempt before one of them reports.
+        free on its nodes. No rule acts on an ordinary attempt before one of them reports.
         """
         _, job_id, shape, _ = waited
         job, capacity = self.cluster.jobs[job_id], self.capacity
