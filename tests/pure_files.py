@@ -35,6 +35,8 @@ PURE: Final = (
     "services/api_gateway/views/output_search.py",
     "services/api_gateway/http/forwarding.py",
     "libs/common/arrays.py",
+    "libs/common/element_runs.py",
+    "services/api_gateway/views/element_words.py",
     "libs/common/diagnosis/*.py",
     "services/node_agent/diagnosis/silence.py",
     "services/api_gateway/views/diagnosis_words.py",

@@ -1,7 +1,8 @@
 """Job arrays: their notation (`0-99:2,200%4`), the numbers and the ids of their elements.
 
 Pure and total. An array is one fact of any size, so all functions compute with its ranges and never
-list its numbers. The id of an element is `<array>_<number>`.
+list its numbers. The id of an element is `<array>_<number>`, that of a batch of a short array
+`<array>_<first>-<last>`.
 """
 
 import re
@@ -102,3 +103,14 @@ def element_of(job_id: str) -> tuple[JobId, int]:
     """Return the array and the number in an element's id; ("", -1) for any other id."""
     found = _ELEMENT.fullmatch(job_id)
     return (JobId(found[1]), int(found[2])) if found is not None else (JobId(""), -1)
+
+
+def batch_id(array: JobId, given: Array, place: int, number: int) -> JobId:
+    """Return the id of the batch of `number` elements from `place` on: `<array>_<first>-<last>`."""
+    first, last = number_at(given, place), number_at(given, place + number - 1)
+    return JobId(f"{array}_{first}-{last}")
+
+
+def numbers_of(given: Array, place: int, number: int) -> list[int]:
+    """Return the numbers of `number` elements from `place` on."""
+    return [number_at(given, at) for at in range(place, place + number)]

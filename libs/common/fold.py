@@ -345,6 +345,7 @@ _FOLDS: Final = {
     f.JobCheckpointed: preemption_fold.checkpointed,
     f.JobOverShare: device_fold.over_share,
     f.JobIdleSeen: efficiency_fold.idle_seen,
+    f.ElementsEnded: array_fold.elements_ended,
     f.JobFinished: member_fold.finished,
     f.JobRefused: member_fold.refused,
     f.JobReleased: member_fold.released,

@@ -48,6 +48,7 @@ TIME_SLICE: Final = "time_slice"
 # without a container), memory pools, and weights that stay on devices between replicas.
 IMAGES: Final = "images"
 POOLS: Final = "pools"
+SHORT_ARRAYS: Final = "short_arrays"
 WEIGHTS: Final = "weights"
 ISOLATIONS: Final = ("", MPS, MIG, TIME_SLICE)
 # Preferences of a job for each level of the topology: wait rather than cross it, cross it only if
@@ -116,10 +117,13 @@ class Array(msgspec.Struct, frozen=True):
 
     `ranges` are the numbers of its elements as (first, last, step), in ascending order. `at_once`
     is the largest number of live elements; 0: no limit. Functions on arrays are in `arrays.py`.
+    Elements of a `short` array are no jobs: each job of it is a batch of elements, which its
+    supervisor runs one after the other.
     """
 
     ranges: tuple[tuple[int, int, int], ...]
     at_once: int = 0
+    short: bool = False
 
 
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True):

@@ -26,6 +26,8 @@ NODE_LOST: Final = "node_lost"
 # A process of the job was killed by a signal, or exited with another code than 0.
 SIGNALLED: Final = "signalled"
 FAILED: Final = "failed"
+# An element of a short array began, and how it ended is not known.
+ELEMENT_LOST: Final = "element_lost"
 # A device of the job failed.
 GPU_FAULT: Final = "gpu_fault"
 # The job caused an error on a device that works.

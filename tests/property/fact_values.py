@@ -32,7 +32,7 @@ def order_fields(chance: Random) -> dict[str, Any]:
     unknown.
     """
     array = (
-        Array(((0, chance.randrange(3), 1),), chance.randrange(3))
+        Array(((0, chance.randrange(3), 1),), chance.randrange(3), chance.random() < 0.5)
         if chance.random() < 0.25
         else None
     )

@@ -317,14 +317,20 @@ def _of_job(cluster: Cluster, job: Job, chance: Random) -> Iterator[AnyFact]:
             job_id=job.job_id, attempt=job.attempt + 1, members=_reservation(cluster, chance)
         )
     if job.state == job_life.RELEASING and all_over(job):
+        place = chance.randrange(job.batch.done + 1) if job.batch is not None else 0
         yield f.JobClosed(
-            job_id=job.job_id, attempt=job.attempt, outcome=chance.choice(OUTCOMES), exit_code=0
+            job_id=job.job_id,
+            attempt=job.attempt,
+            outcome=chance.choice(OUTCOMES),
+            exit_code=0,
+            elements=place,
         )
         yield f.JobRequeued(
             job_id=job.job_id,
             attempt=job.attempt,
             reason="node_lost",
             counted=chance.random() < 0.5,
+            elements=place,
         )
 
 
@@ -334,12 +340,16 @@ def _next_element(job: Job, chance: Random) -> Iterator[AnyFact]:
     number = arrays.number_at(job.spec.array, job.elements.begun)
     if job.has_room:
         name = arrays.element_id(job.job_id, number)
+        count = min(chance.randint(1, 3), job.waiting) if job.spec.array.short else 0
+        if count:
+            name = arrays.batch_id(job.job_id, job.spec.array, job.elements.begun, count)
         yield f.ElementBegun(
             job_id=name,
             array=job.job_id,
             number=number,
             tenant=job.tenant,
             priority=chance.choice((0, job.spec.priority)),
+            count=count,
         )
 
 

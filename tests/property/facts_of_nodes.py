@@ -13,7 +13,13 @@ from libs.common.model import (
     NodeId,
 )
 from libs.common.state.cluster import Cluster
-from tests.property import facts_of_devices, facts_of_fabric, facts_of_kept, facts_of_use
+from tests.property import (
+    facts_of_batches,
+    facts_of_devices,
+    facts_of_fabric,
+    facts_of_kept,
+    facts_of_use,
+)
 from tests.property.fact_values import (
     DIRECTORIES,
     GPUS,
@@ -33,6 +39,7 @@ def by_nodes(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
     for job in cluster.jobs.values():
         for node_id in job.members:
             yield from _of_member(job.job_id, job.attempt, node_id, chance)
+            yield facts_of_batches.of_member(job, node_id, chance)
             if job.attempt > 1:
                 yield f.JobReleased(job_id=job.job_id, attempt=job.attempt - 1, node_id=node_id)
     for node in cluster.nodes.values():

@@ -26,6 +26,7 @@ from libs.common.model_spec import ModelSpec, Replica
 from libs.common.state.cluster import Cluster
 from libs.common.timing import Timing
 from tests.property import (
+    facts_of_batches,
     facts_of_devices,
     facts_of_fabric,
     facts_of_kept,
@@ -211,6 +212,7 @@ def wild(chance: Random) -> AnyFact:
         (
             *made,
             *facts_of_use.wild(word, number, job_id, node_id),
+            *facts_of_batches.wild(chance.choice(JOBS), number, job_id, node_id),
             *_wild_preemption(
                 job_id=job_id, attempt=attempt, node_id=node_id, members=members, number=number
             ),

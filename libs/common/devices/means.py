@@ -8,7 +8,7 @@ needs is lost. Tests: tests/unit/test_means.py, tests/unit/test_placement_means.
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from libs.common.model import IMAGES, MIG, MPS, POOLS, JobSpec
+from libs.common.model import IMAGES, MIG, MPS, POOLS, SHORT_ARRAYS, JobSpec
 
 ENFORCED: Final = "enforced"
 LOST: Final = "lost: "
@@ -26,12 +26,14 @@ UNNAMED: Final = {
     IMAGES: f"{LOST}the agent of this node is older than jobs with an image",
     CONTAINERS: f"{LOST}the agent of this node is older than options of containers",
     POOLS: f"{LOST}the agent of this node is older than memory pools",
+    SHORT_ARRAYS: f"{LOST}the agent of this node is older than short arrays",
 }
 # The flag by which a job asks for each means.
 FLAGS: Final = {
     IMAGES: "--image",
     CONTAINERS: "--image",
     POOLS: "--pool",
+    SHORT_ARRAYS: "--short",
     MPS: "--isolation mps",
     MIG: "--mig",
 }
@@ -48,7 +50,8 @@ def needed(spec: JobSpec) -> tuple[str, ...]:
     options = (CONTAINERS,) if spec.container is not None else ()
     parts = (MIG,) if spec.mig_profile else (MPS,) if spec.isolation == MPS else ()
     pools = (POOLS,) if spec.pools_on_node_bytes else ()
-    return image + options + pools + parts
+    short = (SHORT_ARRAYS,) if spec.array is not None and spec.array.short else ()
+    return image + options + pools + short + parts
 
 
 def lacking(isolation: Mapping[str, str], means: Iterable[str]) -> str:

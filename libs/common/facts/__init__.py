@@ -14,6 +14,7 @@ from libs.common.facts import packing
 from libs.common.facts.allocation_facts import AllocationExtended as AllocationExtended
 from libs.common.facts.allocation_facts import AllocationWarned as AllocationWarned
 from libs.common.facts.array_facts import ElementBegun as ElementBegun
+from libs.common.facts.array_facts import ElementsEnded as ElementsEnded
 from libs.common.facts.device_facts import GpuControlled as GpuControlled
 from libs.common.facts.device_facts import GpuControlRequested as GpuControlRequested
 from libs.common.facts.device_facts import GpuErrorSeen as GpuErrorSeen
@@ -208,6 +209,7 @@ NodeJobFact = (
     | JobCheckpointed
     | JobOverShare
     | JobIdleSeen
+    | ElementsEnded
     | JobFinished
     | JobRefused
     | JobReleased

@@ -121,7 +121,8 @@ class JobRequeued(Fact, frozen=True, tag="job.requeued"):
 
     `attempt` is the one that ended. `counted`: it used up one of the user's retries. The next
     attempt is placed after `not_before_ns`. Nodes that refused this attempt are excluded until
-    `excluded_until_ns`. Both are times of the wall clock; 0: none.
+    `excluded_until_ns`. Both are times of the wall clock; 0: none. For a batch of elements,
+    `elements` is the place of the first one that the next attempt runs.
     """
 
     job_id: JobId
@@ -130,13 +131,14 @@ class JobRequeued(Fact, frozen=True, tag="job.requeued"):
     counted: bool
     not_before_ns: int = 0
     excluded_until_ns: int = 0
+    elements: int = 0
 
 
 class JobClosed(Fact, frozen=True, tag="job.closed"):
     """The job ended.
 
     `outcome` is completed, failed, cancelled or rejected. `exit_code` is the one that a shell
-    would show.
+    would show. For a batch of elements that was placed, `elements` counts those with a result.
     """
 
     job_id: JobId
@@ -144,6 +146,7 @@ class JobClosed(Fact, frozen=True, tag="job.closed"):
     outcome: str
     reason: str = ""
     exit_code: int | None = None
+    elements: int = 0
 
 
 class JobStarted(Fact, frozen=True, tag="job.started"):

@@ -195,6 +195,7 @@ def requeued(cluster: Cluster, fact: f.JobRequeued, stamp: Stamp) -> Change:
         return IGNORED
     nodes = member_fold.homes(cluster, job.members.values())
     _note_charge(cluster, job, stamp)
+    array_fold.cut(job, fact.elements)
     _note_refusals(job, fact)
     _forget_attempt(cluster, job)
     job.state = job_life.after(job.state, "job.requeued")
@@ -231,6 +232,8 @@ def closed(cluster: Cluster, fact: f.JobClosed, stamp: Stamp) -> Change:
         return IGNORED
     nodes = member_fold.homes(cluster, job.members.values())
     _note_charge(cluster, job, stamp)
+    if job.members:
+        array_fold.cut(job, fact.elements)
     if fact.outcome == job_life.COMPLETED:
         order_fold.completed(cluster, job)
     _leave_nodes(cluster, job)

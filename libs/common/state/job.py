@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from libs.common import arrays
+from libs.common import arrays, element_runs
 from libs.common.facts.efficiency_facts import DeviceUse
 from libs.common.life import job_life
 from libs.common.model import AttemptRef, GpuHold, GpuId, JobId, JobSpec, NodeId, TenantId
@@ -87,7 +87,8 @@ class Elements(msgspec.Struct):
 
     `begun` counts those that have begun. `alive` maps those that have not ended to their numbers.
     `ended` counts the others by outcome. `exit_code` is the one of the first that failed. `early`
-    are cancellations of elements that have not begun.
+    are cancellations of elements that have not begun. `batches` are those of a short array, with
+    the place of their first element; `begun` then counts elements, and `alive` holds batches.
     """
 
     begun: int = 0
@@ -95,6 +96,25 @@ class Elements(msgspec.Struct):
     ended: dict[str, int] = {}
     exit_code: int | None = None
     early: dict[JobId, Cancel] = {}
+    batches: dict[JobId, int] = {}
+
+
+class Batch(msgspec.Struct):
+    """Elements of a short array that one job runs, one after the other.
+
+    `place` is the place of the first in the array, `count` their number. `runs` are the results of
+    those that have ended (`element_runs.py`). `begun` counts those that the node began.
+    """
+
+    place: int
+    count: int
+    runs: tuple[tuple[int, int], ...] = ()
+    begun: int = 0
+
+    @property
+    def done(self) -> int:
+        """The number of elements that have a result."""
+        return element_runs.count(self.runs)
 
 
 class Job(msgspec.Struct):
@@ -155,6 +175,8 @@ class Job(msgspec.Struct):
     # The warning that the devices of this attempt are idle.
     idle: IdleWarning | None = None
     diagnoses: tuple[Diagnosis, ...] = ()
+    # For a job of a short array: its elements.
+    batch: Batch | None = None
 
     @property
     def ref(self) -> AttemptRef:

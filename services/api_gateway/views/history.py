@@ -17,6 +17,7 @@ from libs.common.life.gpu_life import QUARANTINED
 from libs.common.model import JobId
 from libs.common.quantities import counted
 from services.api_gateway.times import rfc3339
+from services.api_gateway.views.element_words import ELEMENT_WORDS
 from services.api_gateway.views.fabric_words import FABRIC_WORDS
 from services.api_gateway.views.lock_words import LOCK_WORDS
 from services.api_gateway.views.tenant_words import TENANT_WORDS
@@ -335,7 +336,7 @@ _SUMMARY: Final[dict[type, Callable[[Any], str]]] = {
     **LOCK_WORDS,
     **TENANT_WORDS,
     f.ReservationCleared: lambda x: f"reservation {x.reservation} removed by {_user(x.user)}",
-    f.ElementBegun: lambda x: f"element {x.number} of array {x.array} begun",
+    **ELEMENT_WORDS,
     f.JobPlaced: _placed,
     f.JobStopOrdered: lambda x: f"attempt {x.attempt} ordered to stop: {x.reason}",
     f.JobPreempted: _preempted,

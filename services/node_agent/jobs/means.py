@@ -6,9 +6,10 @@ its release.
 import asyncio
 from collections.abc import Callable, Collection, Sequence
 
+from libs.common.devices.means import ENFORCED
 from libs.common.errors import Refused
 from libs.common.messages import StartOrder
-from libs.common.model import Gpu, GpuId
+from libs.common.model import SHORT_ARRAYS, Gpu, GpuId
 from libs.common.transport.bus import Bus
 from services.node_agent.core.observations import Adopted, Observation
 from services.node_agent.core.state import key_of
@@ -78,6 +79,7 @@ class Means:
             **self.containers.isolation(),
             **self.pools.isolation(),
             **self.resident.isolation(),
+            SHORT_ARRAYS: ENFORCED,
         }
 
     async def hold(

@@ -2,20 +2,31 @@
 
 Pure. An array waits in the queue for its elements. When `place` reaches it and it fits, the next
 element begins, waits at the same position and is placed like any job. No other rule knows arrays.
+Of a short array, a batch of elements begins as one job.
 """
 
-from libs.common import arrays
+from typing import Final
+
+from msgspec.structs import replace
+
+from libs.common import arrays, element_runs
 from libs.common.facts import ElementBegun, JobClosed
 from libs.common.life import job_life
 from libs.common.reasons import CANCELLED
 from libs.common.state.cluster import Job
 
+# Each batch gets so small a part of what is left, for as many batches as run at a time, that the
+# last ones end at about the same time. How many run is not known without a limit.
+WAVES: Final = 2
+AT_A_TIME: Final = 8
+BATCH_MIN: Final = 8
+
 
 def next_element(job: Job) -> ElementBegun:
-    """Return the fact that begins the array's next element."""
+    """Return the fact that begins the array's next element, or its next batch."""
     assert job.spec.array is not None and job.elements is not None
     number = arrays.number_at(job.spec.array, job.elements.begun)
-    return ElementBegun(
+    begun = ElementBegun(
         job_id=arrays.element_id(job.job_id, number),
         array=job.job_id,
         number=number,
@@ -23,6 +34,23 @@ def next_element(job: Job) -> ElementBegun:
         priority=job.spec.priority,
         time_limit_s=job.spec.time_limit_s,
     )
+    if not job.spec.array.short:
+        return begun
+    count = _batch_size(job)
+    return replace(
+        begun,
+        job_id=arrays.batch_id(job.job_id, job.spec.array, job.elements.begun, count),
+        time_limit_s=element_runs.batch_limit_s(job.spec.time_limit_s, count),
+        count=count,
+    )
+
+
+def _batch_size(job: Job) -> int:
+    """Return how many elements the next batch has."""
+    assert job.spec.array is not None and job.elements is not None
+    at_a_time = job.spec.array.at_once or max(AT_A_TIME, len(job.elements.alive) + 1)
+    size = max(BATCH_MIN, job.waiting // (WAVES * at_a_time))
+    return min(size, job.waiting, element_runs.BATCH_MAX)
 
 
 def array_ended(job: Job) -> JobClosed:

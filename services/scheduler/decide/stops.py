@@ -17,6 +17,7 @@ from libs.common.state.cluster import Job, is_draining
 from libs.common.state.job import has_mixed_images
 from services.scheduler.decide.arrays import array_ended
 from services.scheduler.decide.attempts import may_try_again, settled
+from services.scheduler.decide.batches import batch_settled
 from services.scheduler.decide.choices import reserve_devices
 from services.scheduler.placement.gang import widest
 from services.scheduler.placement.resource_request import request_of
@@ -40,7 +41,10 @@ def settle(state: State) -> Sequence[AnyFact]:
     job = state.first(SETTLE)
     if job is None:
         return NONE
-    return (settled(job, state.wall_ns) if job.elements is None else array_ended(job),)
+    if job.elements is not None:
+        return (array_ended(job),)
+    end = settled if job.batch is None else batch_settled
+    return (end(job, state.wall_ns),)
 
 
 def stop(state: State) -> Sequence[AnyFact]:
