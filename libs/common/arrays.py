@@ -21,6 +21,7 @@ EXPECTED: Final = (
 )
 
 _RANGE: Final = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?")
+_BATCH: Final = re.compile(r".+_\d{1,9}-\d{1,9}")
 _ELEMENT: Final = re.compile(r"(.+)_(0|[1-9]\d{0,8})")
 
 
@@ -109,6 +110,11 @@ def batch_id(array: JobId, given: Array, place: int, number: int) -> JobId:
     """Return the id of the batch of `number` elements from `place` on: `<array>_<first>-<last>`."""
     first, last = number_at(given, place), number_at(given, place + number - 1)
     return JobId(f"{array}_{first}-{last}")
+
+
+def is_batch(job_id: str) -> bool:
+    """Return whether the id has the form of a batch's."""
+    return _BATCH.fullmatch(job_id) is not None
 
 
 def numbers_of(given: Array, place: int, number: int) -> list[int]:

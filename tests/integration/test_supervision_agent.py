@@ -20,7 +20,7 @@ from services.node_agent.machine import processes
 from services.node_agent.supervision import agent_socket, lost, output
 from services.node_agent.supervision.agent_socket import AGENT_SOCKET
 from services.node_agent.supervision.launch_request import AlreadyStarted
-from services.node_agent.supervisor import order, records, supervisor
+from services.node_agent.supervisor import order, records, telling
 
 ROOT = Path(__file__).parents[2]
 AGENT = """
@@ -66,12 +66,12 @@ def test_supervisor_report_reaches_the_agent_wherever_its_directory_is(
     state_dir = tmp_path / folder
     state_dir.mkdir()
     message = {"event": "started", "job_id": "j", "attempt": 1}
-    assert not supervisor.tell(f"{state_dir}/{AGENT_SOCKET}", message)
+    assert not telling.tell(f"{state_dir}/{AGENT_SOCKET}", message)
     with agent_socket.bind(str(state_dir)) as events:
-        assert supervisor.tell(f"{state_dir}/{AGENT_SOCKET}", message)
+        assert telling.tell(f"{state_dir}/{AGENT_SOCKET}", message)
         told = agent_socket._datagrams.decode(events.recv(agent_socket.DATAGRAM_BYTES))
     assert (told.event, told.job_id, told.attempt) == ("started", "j", 1)
-    assert not supervisor.tell(f"{state_dir}/{AGENT_SOCKET}", message)
+    assert not telling.tell(f"{state_dir}/{AGENT_SOCKET}", message)
 
 
 async def test_unknown_messages_to_the_agent_are_ignored(world: World) -> None:
@@ -95,10 +95,10 @@ async def test_unknown_messages_to_the_agent_are_ignored(world: World) -> None:
 
 def test_a_supervisor_sleeps_while_the_agent_s_queue_is_full(tmp_path: Path) -> None:
     with agent_socket.bind(str(tmp_path)):
-        while supervisor.tell(f"{tmp_path}/{AGENT_SOCKET}", {"event": "started"}):
+        while telling.tell(f"{tmp_path}/{AGENT_SOCKET}", {"event": "started"}):
             pass
         before_s = time.thread_time()
-        assert not supervisor.tell(f"{tmp_path}/{AGENT_SOCKET}", {"event": "exited"}, 0.3)
+        assert not telling.tell(f"{tmp_path}/{AGENT_SOCKET}", {"event": "exited"}, 0.3)
         assert time.thread_time() - before_s < 0.15
 
 

@@ -94,3 +94,11 @@ def test_a_long_expression_is_refused_before_it_is_read(monkeypatch: pytest.Monk
     with pytest.raises(ValueError, match="at most 256 ranges"):
         arrays.parse("1," * 200_000 + "1")
     assert read == []
+
+
+def test_a_batch_is_named_after_its_first_and_last_number() -> None:
+    array = arrays.parse("3-9:3,20-29")
+    name = arrays.batch_id(JobId("j"), array, 1, 4)
+    assert name == "j_6-21" and arrays.is_batch(name) and not arrays.is_batch("j_6")
+    assert arrays.numbers_of(array, 1, 4) == [6, 9, 20, 21]
+    assert arrays.element_of(name) == (JobId(""), -1)

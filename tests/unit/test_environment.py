@@ -2,11 +2,11 @@
 
 from msgspec.structs import replace
 
-from libs.common import arrays
+from libs.common import arrays, element_runs
 from libs.common.messages import Peer, StartOrder
 from libs.common.messages.secret_messages import REPLICA_KEY
 from libs.common.model import Gpu, GpuHold, GpuId, JobId, JobSpec, NodeId, Serve, standby_port
-from services.node_agent.jobs.environment import environment, passed_on
+from services.node_agent.jobs.environment import elements_of, environment, passed_on
 
 PEERS = (Peer(NodeId("a"), "10.0.0.1", 2), Peer(NodeId("b"), "10.0.0.2", 2))
 BASE = {"PATH": "/bin", "HOME": "/root", "LANG": "C.UTF-8"}
@@ -211,3 +211,21 @@ def test_a_replica_without_a_key_keeps_its_environment_as_it_is() -> None:
 def test_another_job_has_neither_a_key_nor_an_address_to_listen_on() -> None:
     found = environment(order(), "b", inventory("nvidia"), BASE, address="10.0.0.2")
     assert not {"MUSTER_REPLICA_KEY", "MUSTER_HOST"} & found.keys()
+
+
+def test_a_batch_has_the_number_of_its_first_element_and_says_which_names_hold_it() -> None:
+    array = replace(arrays.parse("10-98:2"), short=True)
+    given = order(env={"SLURM_ARRAY_TASK_ID": "7"})
+    spec = replace(given.spec, array=array, time_limit_s=element_runs.batch_limit_s(3, 4))
+    batch = replace(given, job_id=JobId("j_20-26"), spec=spec, place=5, count=4, done=1)
+    env = environment(batch, "b", inventory("nvidia"), BASE)
+    assert env["MUSTER_ARRAY_ID"] == "j" and env["MUSTER_ARRAY_TASK_ID"] == "22"
+    assert env["SLURM_ARRAY_TASK_ID"] == "7" and env["JOB_COMPLETION_INDEX"] == "22"
+    assert elements_of(batch) == {
+        "numbers": [20, 22, 24, 26],
+        "first": 1,
+        "names": ["MUSTER_ARRAY_TASK_ID", "JOB_COMPLETION_INDEX"],
+        "limit_s": 3,
+        "grace_s": spec.grace_s,
+    }
+    assert elements_of(given) == elements_of(replace(batch, count=0)) == {}

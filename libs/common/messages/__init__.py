@@ -37,7 +37,9 @@ class StartOrder(msgspec.Struct, frozen=True, tag="start"):
 
     `registry`: the tenant has credentials for the registry of the job's image. `pin` is the digest
     of that image with which the job began; empty if it has not begun with one. `trace` is the job's
-    `traceparent`; empty if its spans are not recorded.
+    `traceparent`; empty if its spans are not recorded. For a batch of elements of a short array,
+    `place` is the place of the first in the array, `count` their number, and `done` the place in
+    the batch of the first to run.
     """
 
     job_id: JobId
@@ -54,6 +56,9 @@ class StartOrder(msgspec.Struct, frozen=True, tag="start"):
     registry: bool = False
     pin: str = ""
     trace: str = ""
+    place: int = 0
+    count: int = 0
+    done: int = 0
 
 
 class StopOrder(msgspec.Struct, frozen=True, tag="stop"):

@@ -366,6 +366,8 @@ def _attempt_changed(attempt: Attempt, seen: o.AttemptObservation, now_ns: int) 
             standby.follow(attempt.standby, attempt.health, seen)
         case o.Checkpointed():
             attempt.checkpointed_ns = max(attempt.checkpointed_ns, seen.at_ns)
+        case o.ElementsSeen():
+            attempt.elements = seen
         case o.ProgressSampled():
             if attempt.hang is not None:
                 hangs.note_sample(attempt.hang, seen.busy, seen.signs, now_ns)
@@ -380,8 +382,7 @@ def _facts_stored(state: State, seq: int, marks: tuple[o.Mark, ...]) -> None:
     """Note an acknowledged commit; attempts whose last fact is stored leave the state."""
     state.acked_seq, state.unstored = max(state.acked_seq, seq), state.unstored - 1
     for mark in marks:
-        attempt = state.attempts.get(mark.key)
-        if attempt is not None:
+        if (attempt := state.attempts.get(mark.key)) is not None:
             attempt.stored = max(attempt.stored, mark.level)
             if attempt.stored == OVER_LEVEL:
                 _leave(state, mark.key, attempt)

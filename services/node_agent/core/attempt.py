@@ -33,7 +33,8 @@ class Attempt(msgspec.Struct, kw_only=True):
     `health` is set for replicas, `ready_ms` once one is ready: the time since its start. `standby`
     is set for replicas that have one, `hit` after a device error, `slices` for MIG instances
     (memory slices per device). `checkpoint_at_stop_ns` is the last checkpoint before the stop was
-    sent: a later one is the answer to the stop.
+    sent: a later one is the answer to the stop. For a batch of elements, `elements` is its journal;
+    `elements_recorded` counts results, and `elements_begun` elements, that were handed to the log.
     """
 
     ref: AttemptRef
@@ -76,6 +77,10 @@ class Attempt(msgspec.Struct, kw_only=True):
     hang: hangs.Hang | None = None
     share: shares.Share | None = None
     use: device_use.Use = msgspec.field(default_factory=device_use.Use)
+    elements: o.ElementsSeen | None = None
+    elements_recorded: int = 0
+    elements_begun: int = 0
+    elements_due_ns: int = 0
     queued: int = 0
     stored: int = 0
 

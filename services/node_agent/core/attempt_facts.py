@@ -14,6 +14,7 @@ from libs.common.reasons import BY_THE_AGENT, STOPPED, TIME_LIMIT
 from services.node_agent.core import device_use, serving, shares, standby
 from services.node_agent.core import devices as d
 from services.node_agent.core import state as s
+from services.node_agent.core.batch import element_facts
 from services.node_agent.core.observations import Exit
 from services.node_agent.core.serving import Health
 from services.node_agent.core.state import MS, Attempt, State
@@ -177,6 +178,7 @@ def ready_facts(state: State, attempt: Attempt, now_ns: int) -> list[NodeFact]:
         standby.facts(attempt.standby, ref, node_id)
         + _health_facts(attempt, node_id)
         + _checkpoint_facts(attempt, node_id, now_ns)
+        + element_facts(attempt, node_id, now_ns)
         + _share_facts(state, attempt, now_ns)
         + _idle_facts(attempt, node_id, now_ns)
     )

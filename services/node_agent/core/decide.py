@@ -26,6 +26,7 @@ from services.node_agent.core.attempt_facts import (
     ready_facts,
     running_health,
 )
+from services.node_agent.core.batch import elements_due_ns
 from services.node_agent.core.observations import Mark
 from services.node_agent.core.state import Attempt, State
 
@@ -275,8 +276,9 @@ def _set_timer(state: State, key: str, attempt: Attempt, now_ns: int) -> None:
         times.append(limit_at_ns(attempt))
     if (health := running_health(attempt)) is not None:
         times += serving.due_times_ns(health)
-    if (due_ns := checkpoint_due_ns(attempt)) is not None:
-        times.append(due_ns)
+    for due_ns in (checkpoint_due_ns(attempt), elements_due_ns(attempt)):
+        if due_ns is not None:
+            times.append(due_ns)
     if attempt.queued < s.FINISHED_LEVEL and (alone_ns := end_due_ns(attempt)) is not None:
         times.append(alone_ns)
     checked = attempt.checks is not None and not attempt.checking

@@ -142,6 +142,15 @@ class Checkpointed(msgspec.Struct, frozen=True):
     at_ns: int
 
 
+class ElementsSeen(msgspec.Struct, frozen=True):
+    """The journal of a batch: results in order from the place `first` on, and how many began."""
+
+    key: str
+    first: int
+    results: tuple[int, ...]
+    begun: int
+
+
 class Probed(msgspec.Struct, frozen=True):
     """The result of a probe; `wrong` is empty if the replica is ready."""
 
@@ -310,6 +319,7 @@ AttemptObservation = (
     | ReplicaAnswered
     | StandbySeen
     | Checkpointed
+    | ElementsSeen
     | ProgressSampled
     | ShareSampled
 )

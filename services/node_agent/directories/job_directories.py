@@ -8,7 +8,6 @@ Twin: the simulation's supervisors.
 import asyncio
 import contextlib
 import logging
-import math
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -29,9 +28,10 @@ from services.node_agent.core.observations import (
 )
 from services.node_agent.core.state import key_of
 from services.node_agent.diagnosis.launch_hook import with_files
+from services.node_agent.directories.batches import elements_seen
 from services.node_agent.directories.job_ownership import (
-    DEVICE_SECONDS,
     OWN,
+    device_seconds,
     give,
     is_passable,
     unnoted,
@@ -74,7 +74,6 @@ from services.node_agent.supervisor.lease import NOTICE_NS, Lease, boottime_ns
 from services.node_agent.watchdog.lease_watchdog import NO_FENCE, Fence, LeaseWatchdog
 
 LEASE: Final = "lease"
-DEVICE_SECONDS_BYTES: Final = 32
 # Supervisors end their jobs 0.5 s before the lease ends. This long before the end the agent kills
 # supervisors that are stopped or stuck.
 OVERRULE_NS: Final = 250_000_000
@@ -169,6 +168,7 @@ class JobDirectories:
             limits=launch.limits,
             account=[] if launch.container else account_ids(launch),
             note=note_of(launch),
+            elements=launch.elements,
         )
         job_dir = self.directory_of(launch.ref)
         if _is_marked(job_dir):
@@ -228,28 +228,8 @@ class JobDirectories:
         )
 
     def device_s(self, ref: AttemptRef) -> float | None:
-        """Return the device seconds that a job reports for simulated devices; None if it reports no
-        number.
-
-        The file may hold anything. `70%` means busy for that part of all time.
-        """
-        try:
-            descriptor = os.open(
-                f"{self.directory_of(ref)}/{DEVICE_SECONDS}",
-                os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW,
-            )
-            try:
-                text = os.read(descriptor, DEVICE_SECONDS_BYTES).strip()
-                seconds = (
-                    float(text.removesuffix(b"%")) / 100 * time.monotonic()
-                    if text.endswith(b"%")
-                    else float(text)
-                )
-            finally:
-                os.close(descriptor)
-        except (OSError, ValueError):
-            return None
-        return seconds if math.isfinite(seconds) else None
+        """See `job_ownership.device_seconds`."""
+        return device_seconds(self.directory_of(ref))
 
     async def leftovers(self, ref: AttemptRef) -> Sequence[str]:
         record = records.read_exit(self.directory_of(ref))
@@ -373,6 +353,9 @@ class JobDirectories:
             )
             self.on_event(seen)
         else:
+            elements = elements_seen(self.supervisors.job_dir(key), name)
+            if elements is not None:
+                self.on_event(elements)
             self.on_event(ProcessExited(name, exit_of(record)))
 
     def directory_of(self, ref: AttemptRef) -> str:

@@ -7,8 +7,10 @@ tests/attack/test_folder_walk.py.
 """
 
 import contextlib
+import math
 import os
 import stat
+import time
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +26,7 @@ PASSABLE: Final = 0o711
 # A job on simulated devices may write to this file how many seconds it has kept them busy
 # (docs/howto/simulated-devices.md).
 DEVICE_SECONDS: Final = "device-seconds"
+DEVICE_SECONDS_BYTES: Final = 32
 # The kernel's user id for users that have no number.
 OVERFLOW: Final = 65_534
 
@@ -89,3 +92,28 @@ def unnoted() -> list[int]:
     agents use their own user.
     """
     return [OVERFLOW, OVERFLOW] if os.geteuid() == 0 else []
+
+
+def device_seconds(job_dir: str) -> float | None:
+    """Return the device seconds that a job reports for simulated devices; None if it reports no
+    number.
+
+    The file may hold anything. `70%` means busy for that part of all time.
+    """
+    try:
+        descriptor = os.open(
+            f"{job_dir}/{DEVICE_SECONDS}",
+            os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW,
+        )
+        try:
+            text = os.read(descriptor, DEVICE_SECONDS_BYTES).strip()
+            seconds = (
+                float(text.removesuffix(b"%")) / 100 * time.monotonic()
+                if text.endswith(b"%")
+                else float(text)
+            )
+        finally:
+            os.close(descriptor)
+    except (OSError, ValueError):
+        return None
+    return seconds if math.isfinite(seconds) else None

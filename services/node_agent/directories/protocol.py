@@ -71,6 +71,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     hang_timeout_s: int = 0
     parts: dict[GpuId, int] = {}
     tenant: str = ""
+    elements: Mapping[str, Any] = {}
     mounts: tuple[Mapping[str, Any], ...] = ()
 
 

@@ -6,11 +6,11 @@ agent's own variables and secrets never appear. Tests: tests/unit/test_environme
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from msgspec.structs import replace
 
-from libs.common import arrays
+from libs.common import arrays, element_runs
 from libs.common.devices.visibility import indexes, visibility
 from libs.common.messages import StartOrder
 from libs.common.messages.secret_messages import REPLICA_KEY
@@ -30,6 +30,8 @@ VISIBILITY: Final = (
     "ZE_AFFINITY_MASK",
 )
 DEFAULT_PORT: Final = 29_500
+# The variables that hold the number of an element.
+NUMBERED: Final = ("MUSTER_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_ID", "JOB_COMPLETION_INDEX")
 NONE: Final[Mapping[GpuId, GpuId]] = {}
 NO_SECRETS: Final[Mapping[str, str]] = {}
 
@@ -85,7 +87,7 @@ def reserved(name: str) -> bool:
 
 
 def _own(order: StartOrder, node_id: str, held: Sequence[Gpu]) -> dict[str, str]:
-    array, number = arrays.element_of(order.job_id)
+    array, number = _element(order)
     return {
         "MUSTER_JOB_ID": order.job_id,
         "MUSTER_ATTEMPT": str(order.attempt),
@@ -105,6 +107,27 @@ def _own(order: StartOrder, node_id: str, held: Sequence[Gpu]) -> dict[str, str]
             if order.spec.array is not None
             else {}
         ),
+    }
+
+
+def _element(order: StartOrder) -> tuple[str, int]:
+    """Return the array and the number of an element, or of the first that a batch runs."""
+    if order.spec.array is None or not order.count:
+        return arrays.element_of(order.job_id)
+    number = arrays.number_at(order.spec.array, order.place + order.done)
+    return order.job_id.rpartition("_")[0], number
+
+
+def elements_of(order: StartOrder) -> dict[str, Any]:
+    """Return what the supervisor of a batch must know (`supervisor/order.py`); else nothing."""
+    if order.spec.array is None or not order.count:
+        return {}
+    return {
+        "numbers": arrays.numbers_of(order.spec.array, order.place, order.count),
+        "first": order.done,
+        "names": [name for name in NUMBERED if reserved(name) or name not in order.spec.env],
+        "limit_s": element_runs.element_limit_s(order.spec.time_limit_s, order.count),
+        "grace_s": order.spec.grace_s,
     }
 
 
@@ -182,7 +205,7 @@ def _array(order: StartOrder) -> dict[str, str]:
     """Return the number of an array element under the names that scripts use; MUSTER_'s are in
     `_own`.
     """
-    array, number = arrays.element_of(order.job_id)
+    array, number = _element(order)
     if order.spec.array is None or not array:
         return {}
     count = arrays.count(order.spec.array)

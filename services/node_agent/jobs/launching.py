@@ -19,7 +19,7 @@ from services.node_agent.diagnosis.launch_hook import hooked
 from services.node_agent.directories import accounts
 from services.node_agent.directories.protocol import Launch, Machine
 from services.node_agent.drivers import Driver
-from services.node_agent.jobs.environment import environment
+from services.node_agent.jobs.environment import elements_of, environment
 from services.node_agent.jobs.limits import limits_of
 from services.node_agent.jobs.secret_values import secrets_of
 from services.node_agent.machine.ports import is_free
@@ -84,6 +84,7 @@ async def launch_of(
         hang_timeout_s=spec.hang_timeout_s,
         parts=share.parts if (share := shares.share_of(order.gpus)) is not None else {},
         tenant=order.tenant,
+        elements=elements_of(order),
     )
 
 

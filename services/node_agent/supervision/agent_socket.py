@@ -20,7 +20,7 @@ DATAGRAM_BYTES = 4096
 
 
 class Event(msgspec.Struct, frozen=True):
-    """A datagram of a supervisor (`supervisor.tell`)."""
+    """A datagram of a supervisor (`telling.tell`)."""
 
     event: str
     job_id: str

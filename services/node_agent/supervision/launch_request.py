@@ -23,7 +23,8 @@ class LaunchRequest:
     """The command to run and its limits.
 
     `env` is the full environment; the attempt's MUSTER_* variables are added. Paths must be
-    absolute. `note` stays in the marker for the next agent (`records.read_summary`).
+    absolute. `note` stays in the marker for the next agent (`records.read_summary`). `elements`:
+    see `supervisor/order.py`.
     """
 
     job_id: str
@@ -38,4 +39,5 @@ class LaunchRequest:
     ignore_lease: bool = False
     limits: Limits = field(default_factory=Limits)
     account: list[int] = field(default_factory=list)
+    elements: Mapping[str, Any] = field(default_factory=dict)
     note: Mapping[str, Any] = field(default_factory=dict)

@@ -28,12 +28,15 @@ class Ending:
     """The end of one job.
 
     `reason` is why the main process was told to end; None if it was not. `left_behind` counts the
-    processes that outlived a main process which was not killed with everything. Times are
-    CLOCK_BOOTTIME nanoseconds.
+    processes that outlived a main process which was not killed with everything. `told` is why the
+    attempt was told to end, also after its main process; `is_late`: the element was told to end,
+    because its own time was over. Times are CLOCK_BOOTTIME nanoseconds.
     """
 
     def __init__(self, job_pid: int, deadline: "memoryview[int] | None") -> None:
         self.reason: str | None = None
+        self.told: str | None = None
+        self.is_late = False
         self.left_behind = 0
         self._job_pid = job_pid
         self._deadline = deadline
@@ -51,12 +54,25 @@ class Ending:
         """Send the signal, unless it was the last one sent. A later stop can only bring the kill
         forward.
         """
+        self.told = self.told or reason
         if self._main_alive:
             self.reason = self.reason or reason
             if number not in (signal.SIGKILL, self._sent):
                 self._sent = number
                 self.signal_all(number)
         self._kill_no_later_than(now_ns if number == signal.SIGKILL else now_ns + grace_ns)
+
+    def end_late(self, grace_ns: int, now_ns: int) -> None:
+        """End an element whose time is over, once; the attempt goes on."""
+        if self._main_alive and not self.is_late and self.told is None:
+            self.is_late = True
+            self.signal_all(signal.SIGTERM)
+            self._kill_no_later_than(now_ns + grace_ns)
+
+    def begin_again(self, job_pid: int) -> None:
+        """Begin the next element, after nothing of the last one was left."""
+        self._job_pid, self._main_alive, self.is_late = job_pid, True, False
+        self._kill_at_ns = self._killing_since_ns = None
 
     def main_ended(self, now_ns: int, killed: bool) -> None:
         """Note that the main process ended: terminate its descendants, and kill them soon.

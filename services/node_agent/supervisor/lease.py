@@ -97,3 +97,16 @@ def mark_of(path: str) -> str:
 def _words(mapped: mmap.mmap) -> "memoryview[int]":
     assert sys.byteorder == "little", "lease files are little-endian and stored as machine words"
     return memoryview(mapped).cast("Q")
+
+
+def deadline_of(path: str, ignored: bool) -> "memoryview[int] | None":
+    """Map the lease of a job; None if it ignores the lease.
+
+    A lease that cannot be read counts as expired.
+    """
+    if ignored:
+        return None
+    try:
+        return map_deadline(path)
+    except (OSError, ValueError):
+        return memoryview(bytes(DEADLINE_BYTES)).cast("Q")

@@ -25,6 +25,9 @@ class Order(TypedDict):
 
     `env` is the full environment. `output_limit_bytes` bounds stdout and stderr on disk, each.
     `account` is the user, its group and its further groups; empty for the agent's own user.
+    `elements` is empty, or says which elements of a short array the attempt runs: their `numbers`,
+    the place of the `first` to run, the variables with these `names` for a number, and each
+    element's `limit_s` and `grace_s`.
     """
 
     job_id: str
@@ -41,6 +44,7 @@ class Order(TypedDict):
     ignore_lease: bool
     limits: Limits
     account: list[int]
+    elements: dict[str, Any]
 
 
 KINDS: dict[str, type] = {
@@ -58,6 +62,16 @@ KINDS: dict[str, type] = {
     "ignore_lease": bool,
     "limits": dict,
     "account": list,
+    "elements": dict,
+}
+
+
+ELEMENT_KINDS: dict[str, type] = {
+    "numbers": list,
+    "first": int,
+    "names": list,
+    "limit_s": int,
+    "grace_s": int,
 }
 
 
@@ -74,6 +88,7 @@ def checked(raw: object) -> Order:
     """Return the order of decoded data; see `parse`."""
     if not isinstance(raw, dict):
         raise ValueError("the order is not a JSON object")
+    raw.setdefault("elements", {})
     _check_kinds(raw)
     check_job_id(raw["job_id"])
     _check_texts("argv", raw["argv"])
@@ -82,6 +97,7 @@ def checked(raw: object) -> Order:
     _check_environment(raw["env"])
     _check_texts("workdir", [raw["workdir"]])
     _check_account(raw["account"])
+    _check_elements(raw["elements"])
     return cast(Order, raw)
 
 
@@ -121,6 +137,17 @@ def _check_account(ids: list[Any]) -> None:
         raise ValueError(
             f"account must be a user, its group and at most {MAX_IDS - 2} more groups, by number"
         )
+
+
+def _check_elements(given: dict[str, Any]) -> None:
+    if not given:
+        return
+    kinds = {name: type(given.get(name)) for name in ELEMENT_KINDS}
+    if kinds != ELEMENT_KINDS or not 0 <= given["first"] < len(given["numbers"]):
+        raise ValueError(f"elements must have {', '.join(ELEMENT_KINDS)}, and one to run")
+    if any(type(number) is not int for number in given["numbers"]):
+        raise ValueError("elements must have whole numbers")
+    _check_texts("elements", given["names"])
 
 
 def _check_texts(name: str, values: list[Any]) -> None:

@@ -18,13 +18,16 @@ INDEX = struct.Struct("<QQ")
 class Pump:
     """One stream. `stored` and `dropped` count bytes; `fd` is -1 at the end of the stream.
 
-    Works in the current directory.
+    A `heading` is stored before the next byte, on a line of its own. Works in the current
+    directory.
     """
 
     def __init__(self, fd: int, stream: str, limit_bytes: int) -> None:
         self.fd = fd
         self.stored = 0
         self.dropped = 0
+        self.heading = b""
+        self._in_line = False
         self._log = f"{stream}.log"
         self._index = f"{stream}.index"
         self._segment_bytes = max(limit_bytes // 2, MIN_SEGMENT_BYTES)
@@ -38,11 +41,15 @@ class Pump:
             data = os.read(self.fd, CHUNK_BYTES)
         except BlockingIOError:
             return False
-        if data:
-            self._store(memoryview(data))
-        else:
+        if not data:
             self.close()
-        return bool(data)
+            return False
+        if self.heading:
+            data = (b"\n" if self._in_line else b"") + self.heading + data
+            self.heading = b""
+        self._in_line = not data.endswith(b"\n")
+        self._store(memoryview(data))
+        return True
 
     def drain(self) -> None:
         """Copy what is left in the pipe after the job's end, bounded: another process may hold the

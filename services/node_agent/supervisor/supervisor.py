@@ -8,10 +8,8 @@ tests/integration/test_supervision_*.py.
 
 import contextlib
 import functools
-import json
 import os
 import signal
-import socket
 import time
 from typing import Any
 
@@ -20,6 +18,7 @@ from services.node_agent.machine.cgroups import Group
 from services.node_agent.machine.poll_loop import READ, PollLoop
 from services.node_agent.supervisor import child, lease, records
 from services.node_agent.supervisor.control import Control
+from services.node_agent.supervisor.elements import Elements
 from services.node_agent.supervisor.ending import LEASE_EXPIRED, NS_PER_S, Ending, lease_is_over
 from services.node_agent.supervisor.execs import Execs
 from services.node_agent.supervisor.order import Order
@@ -27,13 +26,12 @@ from services.node_agent.supervisor.pump import Pump
 from services.node_agent.supervisor.records import ExitRecord, Identity
 from services.node_agent.supervisor.requests import Requests
 from services.node_agent.supervisor.stdin_feed import StdinFeed
+from services.node_agent.supervisor.telling import tell
 
 OUT_OF_MEMORY = "out_of_memory"
 EXEC_FAILED = "exec_failed"
 SHUTDOWN_GRACE_NS = 10 * NS_PER_S
 WAKE_BYTES = 4096
-# The room in a socket address.
-ADDRESS_BYTES = 107
 TELL_WAIT_S = 0.5
 
 
@@ -41,35 +39,6 @@ def supervise(order: Order, group: Group) -> bool:
     """Supervise one attempt; return True if nothing of it is left and its end was reported."""
     os.chdir(order["job_dir"])
     return _run(order, group)
-
-
-def tell(agent_socket: str, message: dict[str, Any], wait_s: float = 0.0) -> bool:
-    """Send the agent one datagram; return whether it reached a living agent.
-
-    The agent's queue holds few: `wait_s` is how long to wait for room.
-    """
-    data = json.dumps(message).encode()
-    try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-            if len(os.fsencode(agent_socket)) <= ADDRESS_BYTES:
-                sender.connect(agent_socket)
-            else:
-                _connect_far(sender, agent_socket)
-            sender.settimeout(wait_s)
-            sender.send(data)
-    except OSError:
-        return False
-    return True
-
-
-def _connect_far(sender: socket.socket, agent_socket: str) -> None:
-    """Connect through the folder's descriptor if the address is too long."""
-    folder, _, name = agent_socket.rpartition("/")
-    descriptor = os.open(folder or "/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        sender.connect(f"/proc/self/fd/{descriptor}/{name}")
-    finally:
-        os.close(descriptor)
 
 
 def enter() -> None:
@@ -84,7 +53,7 @@ def enter() -> None:
 
 def _run(order: Order, group: Group) -> bool:
     """Claim the attempt, then fork, so that what is forked may execute."""
-    deadline = _map_lease(order)
+    deadline = lease.deadline_of(order["lease_path"], order["ignore_lease"])
     if lease_is_over(deadline, processes.boottime_ns()):
         detail = "the node's lease had expired before the start: nothing was executed"
         _refuse(order, group, LEASE_EXPIRED, exit_code=None, detail=detail)
@@ -98,24 +67,15 @@ def _run(order: Order, group: Group) -> bool:
             return False
         if deadline is not None:
             processes.rename(lease.mark_of(order["lease_path"]))
-        job = child.start_child(order)
+        elements = Elements(order) if order["elements"] else None
+        job = child.start_child(order) if elements is None else elements.begin()
     except OSError as error:  # no room for a process, a descriptor or a file
         detail = f"the supervisor could not set the job up: {error}"
         _refuse(
             order, group, EXEC_FAILED, child.EXIT_NOT_EXECUTABLE, detail=detail, claimed=claimed
         )
         return False
-    return supervision.run(job)
-
-
-def _map_lease(order: Order) -> "memoryview[int] | None":
-    """Map the lease; one that cannot be read counts as expired."""
-    if order["ignore_lease"]:
-        return None
-    try:
-        return lease.map_deadline(order["lease_path"])
-    except (OSError, ValueError):
-        return memoryview(bytes(lease.DEADLINE_BYTES)).cast("Q")
+    return supervision.run(job, elements)
 
 
 def _refuse(
@@ -183,26 +143,50 @@ class AttemptSupervision:
         )
         self.identity = _identity(order, self._control.name, group)
 
-    def run(self, job: child.Child) -> bool:
+    def run(self, job: child.Child, elements: Elements | None = None) -> bool:
         """See `supervise`."""
+        self._elements = elements
         self._begin(job)
-        now_ns = self._began_ns
+        self._await_end()
+        while self._begin_next():
+            self._await_end()
+        return self._finish() and self._let_go()
+
+    def _await_end(self) -> None:
+        """Return once nothing of the process that was started is left, or it is given up."""
+        now_ns = processes.boottime_ns()
         while not self._is_finished(now_ns):
             due = [
-                at
-                for at in (self._ending.sleep_ns(now_ns), self._execs.sleep_ns(now_ns))
-                if at is not None
+                self._ending.sleep_ns(now_ns),
+                self._execs.sleep_ns(now_ns),
+                self._elements.due_ns() if self._elements is not None else None,
             ]
-            self._loop.run_once(min(due, default=None))
+            self._loop.run_once(min((at for at in due if at is not None), default=None))
             now_ns = processes.boottime_ns()
+            if self._elements is not None:
+                self._elements.enforce(self._ending, now_ns)
             self._ending.enforce(now_ns)
             self._execs.enforce(now_ns)
-        return self._finish() and self._let_go()
+
+    def _begin_next(self) -> bool:
+        """Begin the next element of a batch; return False if none follows."""
+        if self._elements is None or not self._childless:
+            return False
+        self._take_rest()
+        self._elements.ended(self._main_status, self._failure, self._ending)
+        job = self._elements.begin_next() if self._ending.told is None else None
+        if job is None:
+            self._ending.reason = self._ending.told
+            return False
+        self._job, self._failure, self._main_status, self._childless = job, None, None, False
+        self._ending.begin_again(job.pid)
+        self._follow(job)
+        return True
 
     def _begin(self, job: child.Child) -> None:
         self._job = job
         self._began_ns = processes.boottime_ns()
-        self._ending = Ending(job.pid, self._deadline)
+        self._ending: Ending = Ending(job.pid, self._deadline)
         limit = self._order["output_limit_bytes"]
         self._stdout, self._stderr = (
             Pump(job.stdout, "stdout", limit),
@@ -218,9 +202,23 @@ class AttemptSupervision:
             status=self._status,
         )
         self._note_child()
-        for pump in (self._stdout, self._stderr):
-            self._loop.watch(pump.fd, READ, functools.partial(self._pump, pump))
+        self._follow(job)
         self._loop.watch(job.status, READ, self._read_status)
+
+    def _follow(self, job: child.Child) -> None:
+        """Keep the output of a started process."""
+        self._stdout.fd, self._stderr.fd = job.stdout, job.stderr
+        for pump in (self._stdout, self._stderr):
+            pump.heading = self._elements.heading if self._elements is not None else b""
+            self._loop.watch(pump.fd, READ, functools.partial(self._pump, pump))
+
+    def _take_rest(self) -> None:
+        """Read what an ended process has left in its pipes."""
+        if self._job.status >= 0:
+            self._read_status()
+        for pump in (self._stdout, self._stderr):
+            self._loop.unwatch(pump.fd)
+            pump.drain()
 
     def _note_child(self) -> None:
         """Record the child. It is not reaped yet, so its pid is its own."""
@@ -282,8 +280,9 @@ class AttemptSupervision:
         if raw:
             self._failure = child.explain_failure(raw, self._order)
             return
-        self._executed = True
-        self._tell("started")
+        if not self._executed:
+            self._executed = True
+            self._tell("started")
 
     def _status(self) -> dict[str, Any]:
         state = (
@@ -319,10 +318,7 @@ class AttemptSupervision:
 
         If the datagram cannot be delivered, the agent notices that this process exited.
         """
-        if self._job.status >= 0:
-            self._read_status()
-        for pump in (self._stdout, self._stderr):
-            pump.drain()
+        self._take_rest()
         left = self._group.others() if self._childless else processes.descendants(os.getpid())
         records.write_exit(".", self._record(records.leftovers_of(left)))
         return self._tell("exited", TELL_WAIT_S) and not left
@@ -335,6 +331,8 @@ class AttemptSupervision:
             os.close(descriptor)
         self._control.close()
         self._feed.close()
+        if self._elements is not None:
+            self._elements.close()
         return True
 
     def _record(self, leftovers: list[records.Leftover]) -> ExitRecord:
@@ -346,6 +344,8 @@ class AttemptSupervision:
         record["dropped_bytes"] = self._stdout.dropped + self._stderr.dropped
         record["leftovers"], record["clean"] = leftovers, not leftovers
         self._explain(record)
+        if self._elements is not None:
+            self._elements.describe(record)
         return record
 
     def _explain(self, record: ExitRecord) -> None:

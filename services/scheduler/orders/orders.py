@@ -323,4 +323,7 @@ def _start(
         registry=bool(login) and secret_key(job.tenant, login) in cluster.secrets,
         pin=job.pin.digest if job.pin is not None else "",
         trace=job.trace,
+        place=job.batch.place if job.batch is not None else 0,
+        count=job.batch.count if job.batch is not None else 0,
+        done=job.batch.done if job.batch is not None else 0,
     )
