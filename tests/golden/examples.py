@@ -381,14 +381,6 @@ EXAMPLES: Final[tuple[AnyFact, ...]] = (
     f.PriceSet(name="h100", micros_per_hour=2_500_000, currency="EUR", removed=True, user="ada"),
     f.IdlePolicySet(tenant=TENANT, action="release", idle_s=1_800, grace_s=300, user="ada"),
     f.JobIdleSeen(job_id=JOB, attempt=2, node_id=NODE, idle_ms=60_000),
-    f.ElementsEnded(
-        job_id=JobId("job-1_0-99"),
-        attempt=2,
-        node_id=NODE,
-        first=40,
-        runs=((30, 0), (1, 265)),
-        begun=72,
-    ),
     f.JobIdleWarned(job_id=JOB, attempt=2, idle_s=1_800, action="release", since_ns=7, ends_ns=9),
 )
 

@@ -1,4 +1,4 @@
-"""Examples of facts about locks, hashes of the state, diagnoses and notifications, for
+"""Examples of facts about locks, hashes of the state, elements, diagnoses and notifications, for
 `examples.py`.
 """
 
@@ -23,6 +23,14 @@ STATE_AND_LOCKS: Final[tuple[AnyFact, ...]] = (
         tenant=TENANT, lock="data", holder="h1", token=7, asked=40, expires_ns=1_900_000_000
     ),
     f.LockFreed(tenant=TENANT, lock="data", holder="h1", token=7, reason="expired"),
+    f.ElementsEnded(
+        job_id=JobId("job-1_0-99"),
+        attempt=2,
+        node_id=NodeId("node-1"),
+        first=40,
+        runs=((30, 0), (1, 265)),
+        begun=72,
+    ),
     f.JobDiagnosed(
         job_id=JobId("job-1"),
         attempt=1,

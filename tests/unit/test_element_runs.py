@@ -70,3 +70,7 @@ def test_the_history_says_what_ended_and_what_begun() -> None:
         job_id=JobId("j_0-9"), array=JobId("j"), number=0, tenant=TenantId("default"), count=10
     )
     assert summary(begun) == "batch of 10 elements of array j from 0 on begun"
+    alone = f.ElementBegun(
+        job_id=JobId("j_5"), array=JobId("j"), number=5, tenant=TenantId("default")
+    )
+    assert summary(alone) == "element 5 of array j begun"

@@ -14,6 +14,7 @@ from libs.common.folds import array_fold
 from libs.common.model import JobId, NodeId, TenantId
 from libs.common.state.cluster import Job
 from libs.common.state.job import Batch
+from libs.common.state.refusals import Refusals
 from services.scheduler.state.state import State
 from tests.given import (
     EPOCH,
@@ -209,6 +210,30 @@ def test_without_requeue_a_begun_element_is_lost_and_the_others_go_on() -> None:
     assert batch(state).runs == ((4, 0), (1, element_runs.LOST))
 
 
+def test_an_element_that_ended_its_attempt_is_lost_and_the_others_go_on() -> None:
+    """For example, one of its processes could not be killed."""
+    state = running()
+    state = say(
+        state,
+        results("j_0-9", (4, 0), begun=5),
+        finished("j_0-9", "a", None, reason="exited"),
+        released("j_0-9", "a"),
+    )
+    again = last(state)
+    assert isinstance(again, f.JobRequeued)
+    assert (again.reason, again.elements, again.counted) == ("failed", 5, False)
+
+
+def test_a_batch_that_all_nodes_refuse_fails() -> None:
+    state = given(NODE, short("0-9"), begun("0-9", 0, 10), placed("j_0-9", member("a", 0)))
+    job(state).refusals = Refusals(count=99)
+    refused = f.JobRefused(job_id=JobId("j_0-9"), attempt=1, node_id=NodeId("a"), reason="no user")
+    state = say(state, refused)
+    closed = last(state)
+    assert isinstance(closed, f.JobClosed) and closed.reason == "refused: no user"
+    assert closed.elements == 0
+
+
 def test_without_requeue_nothing_of_a_lost_node_runs_again() -> None:
     state = running(requeue=False)
     state = say(
@@ -220,6 +245,22 @@ def test_without_requeue_nothing_of_a_lost_node_runs_again() -> None:
     assert isinstance(closed, f.JobClosed) and closed.elements == 4
     array = job(state, "j")
     assert array.elements is not None and array.elements.ended == {"completed": 4, "failed": 6}
+
+
+def test_an_agent_that_never_started_an_attempt_proves_that_nothing_began() -> None:
+    state = given(
+        NODE, short("0-9", requeue=False), begun("0-9", 0, 10), placed("j_0-9", member("a", 0))
+    )
+    state = say(state, replace(NODE, incarnation=2))
+    again = last(state)
+    assert isinstance(again, f.JobRequeued)
+    assert (again.reason, again.elements) == ("node_lost", 0)
+    begun_there = given(
+        NODE, short("0-9", requeue=False), begun("0-9", 0, 10), placed("j_0-9", member("a", 0))
+    )
+    tell(begun_there.cluster, started("j_0-9", "a"), at_s=1)
+    begun_there = say(begun_there, replace(NODE, incarnation=2))
+    assert isinstance(last(begun_there), f.JobClosed)
 
 
 def test_an_end_that_came_too_late_does_not_count_twice() -> None:

@@ -48,13 +48,12 @@ async def launch_of(
     if made:
         own = list(capabilities.own(driver.capabilities, made))
         await asyncio.to_thread(capabilities.make_nodes, own)
-    ids = {uuid: GpuId(one.uuid) for uuid, one in made.items()}
     env = environment(
         order,
         node_id,
         inventory=inventory,
         base=base,
-        instances=ids,
+        instances={uuid: GpuId(one.uuid) for uuid, one in made.items()},
         address=machine.address,
         secrets=secrets,
     )

@@ -48,7 +48,7 @@ class Child(NamedTuple):
     status: int
 
 
-class _Ends(NamedTuple):
+class Ends(NamedTuple):
     """The child's ends. If stdin and stdout are the same, they are a terminal, which the child
     takes over.
     """
@@ -65,6 +65,18 @@ def start_child(order: Order) -> Child:
     Raises OSError if the machine has no room for another process. The pipes to read are
     non-blocking.
     """
+    ours, ends = open_streams(order)
+    pid = start_with(order, ends)
+    close_ends(ends)
+    if not HAS_GUARD:
+        waiting = select.poll()
+        waiting.register(ours.status, select.POLLIN)
+        waiting.poll(EXEC_WAIT_MS)
+    return ours._replace(pid=pid)
+
+
+def open_streams(order: Order) -> tuple[Child, Ends]:
+    """Open the streams of a job that has not started: the supervisor's ends, and the child's."""
     stdout_read, stdout_write = os.pipe2(os.O_CLOEXEC)
     stderr_read, stderr_write = os.pipe2(os.O_CLOEXEC)
     status_read, status_write = os.pipe2(os.O_CLOEXEC)
@@ -74,18 +86,21 @@ def start_child(order: Order) -> Child:
         else (os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), -1)
     )
     _give((stdout_write, stderr_write, *([stdin_read] if order["stdin"] else [])), order["account"])
-    ours = [stdout_read, stderr_read, status_read, *([stdin_write] if order["stdin"] else [])]
-    ends = _Ends(stdin_read, stdout_write, stderr_write, status_write)
-    pid = _spawn(order, ends) if HAS_GUARD else _fork(order, ends)
+    for descriptor in (stdout_read, stderr_read, status_read, stdin_write):
+        if descriptor >= 0:
+            os.set_blocking(descriptor, False)
+    ours = Child(0, stdout=stdout_read, stderr=stderr_read, stdin=stdin_write, status=status_read)
+    return ours, Ends(stdin_read, stdout_write, stderr_write, status_write)
+
+
+def start_with(order: Order, ends: Ends) -> int:
+    """Start a process with these ends, which stay open; return its pid. Raises OSError."""
+    return _spawn(order, ends) if HAS_GUARD else _fork(order, ends)
+
+
+def close_ends(ends: Ends) -> None:
     for descriptor in ends:
         os.close(descriptor)
-    for descriptor in ours:
-        os.set_blocking(descriptor, False)
-    if not HAS_GUARD:
-        waiting = select.poll()
-        waiting.register(status_read, select.POLLIN)
-        waiting.poll(EXEC_WAIT_MS)
-    return Child(pid, stdout=stdout_read, stderr=stderr_read, stdin=stdin_write, status=status_read)
 
 
 def fork_beside(order: Order, descriptors: list[int]) -> tuple[int, int]:
@@ -98,7 +113,7 @@ def fork_beside(order: Order, descriptors: list[int]) -> tuple[int, int]:
     stdin, stdout, stderr = descriptors if len(descriptors) > 1 else descriptors * 3
     _give(descriptors, order["account"])
     try:
-        return _fork(order, _Ends(stdin, stdout, stderr, status_write)), status_read
+        return _fork(order, Ends(stdin, stdout, stderr, status_write)), status_read
     except OSError:
         os.close(status_read)
         raise
@@ -132,7 +147,7 @@ def explain_failure(raw: bytes, order: Order) -> tuple[int, str]:
     return EXIT_NOT_FOUND, f"the command {name} was not found{where}"
 
 
-def _spawn(order: Order, ends: _Ends) -> int:
+def _spawn(order: Order, ends: Ends) -> int:
     """Start the guard; its arguments are described in guard.c."""
     paths = _paths(order["argv"][0], order["env"])
     argv = [
@@ -151,7 +166,7 @@ def _spawn(order: Order, ends: _Ends) -> int:
     return os.posix_spawn(GUARD, argv, order["env"], file_actions=moves)
 
 
-def _fork(order: Order, ends: _Ends) -> int:
+def _fork(order: Order, ends: Ends) -> int:
     supervisor_pid = os.getpid()
     pid = os.fork()
     if pid == 0:
@@ -159,7 +174,7 @@ def _fork(order: Order, ends: _Ends) -> int:
     return pid
 
 
-def _become(order: Order, ends: _Ends, supervisor_pid: int) -> NoReturn:
+def _become(order: Order, ends: Ends, supervisor_pid: int) -> NoReturn:
     """Become the job in the forked child. Never returns, whatever happens."""
     stage = STAGE_SETUP
     try:
@@ -186,7 +201,7 @@ def _become_user(account: list[int]) -> None:
         prctl(PR_SET_NO_NEW_PRIVS, 1)
 
 
-def _set_up(ends: _Ends, account: list[int], supervisor_pid: int) -> None:
+def _set_up(ends: Ends, account: list[int], supervisor_pid: int) -> None:
     with contextlib.suppress(OSError):
         score = os.open(SCORE_FILE, os.O_WRONLY)
         os.write(score, SCORE)

@@ -3,7 +3,8 @@
 Each element is started like a job's main process (`child.py`), and is over when nothing of it is
 left (`ending.py`). An element begins only after the journal has recorded that. It ends with a
 result, unless it was ended with its attempt: then its result is not known, and the retry policy of
-the job decides. Tests: tests/integration/test_short_elements.py.
+the job decides. All elements have the same pipes, which are read to the end after each. Tests:
+tests/integration/test_short_elements.py.
 """
 
 import os
@@ -20,6 +21,7 @@ SIGNAL_BASE = 256
 AT_LIMIT = 512
 # The weight of the newest run time in their mean is one of so many.
 MEAN_OF = 8
+NOT_OPEN = child.Child(0, stdout=-1, stderr=-1, stdin=-1, status=-1)
 FIRST_GUESS_NS = NS_PER_S // 100
 
 
@@ -37,6 +39,8 @@ class Elements:
         self._journal = Journal(self._place, len(self._numbers))
         self._failed = 0
         self._began_ns = 0
+        self._ours = NOT_OPEN
+        self._ends: child.Ends | None = None
         self._is_late = False
         self._mean_ns = FIRST_GUESS_NS
         self.detail = ""
@@ -52,11 +56,14 @@ class Elements:
 
     def begin(self) -> child.Child:
         """Start the next element. Raises OSError if the machine has no room for a process."""
+        if self._ends is None:
+            self._ours, self._ends = child.open_streams(self._order)
         self._journal.begin(self._place, self._mean_ns)
         number = str(self._numbers[self._place])
         env = {**self._order["env"], **dict.fromkeys(self._names, number)}
         self._began_ns, self._is_late = time.monotonic_ns(), False
-        return child.start_child(cast(Order, {**self._order, "env": env}))
+        pid = child.start_with(cast(Order, {**self._order, "env": env}), self._ends)
+        return self._ours._replace(pid=pid)
 
     def begin_next(self) -> child.Child | None:
         """Start the next element that can be started; None if none is left."""
@@ -80,14 +87,23 @@ class Elements:
             self._is_late = True
             ending.end_late(self._grace_ns, now_ns)
 
-    def ended(self, status: int | None, failure: tuple[int, str] | None, ending: Ending) -> None:
+    def ended(self, status: int | None, ending: Ending) -> None:
         """Record the end of the element, if it ended by itself."""
+        failure = self._failure()
         result = _result(status, failure, ending.is_late)
         if ending.told is not None and result:
             return
         if failure is not None:
             self.detail = failure[1]
         self._end(result)
+
+    def _failure(self) -> tuple[int, str] | None:
+        """Return the failure before exec that the element reported."""
+        try:
+            raw = os.read(self._ours.status, child.FAILURE.size)
+        except BlockingIOError:
+            return None
+        return child.explain_failure(raw, self._order)
 
     def _end(self, result: int) -> None:
         self._journal.end(self._place, result)
@@ -109,6 +125,8 @@ class Elements:
 
     def close(self) -> None:
         self._journal.close()
+        if self._ends is not None:
+            child.close_ends(self._ends)
 
 
 def _result(status: int | None, failure: tuple[int, str] | None, is_late: bool) -> int:

@@ -52,13 +52,15 @@ class Pump:
         return True
 
     def drain(self) -> None:
-        """Copy what is left in the pipe after the job's end, bounded: another process may hold the
-        other end.
-        """
+        """Copy what is left in the pipe after the job's end, and close it."""
+        self.take_rest()
+        self.close()
+
+    def take_rest(self) -> None:
+        """Copy what is in the pipe, bounded: another process may hold the other end."""
         for _ in range(DRAIN_READS):
             if self.fd < 0 or not self.pump():
                 break
-        self.close()
 
     def close(self) -> None:
         for descriptor in (self.fd, self._file):

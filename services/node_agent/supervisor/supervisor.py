@@ -143,6 +143,33 @@ class AttemptSupervision:
         )
         self.identity = _identity(order, self._control.name, group)
 
+    def _begin(self, job: child.Child) -> None:
+        self._job = job
+        self._began_ns = processes.boottime_ns()
+        self._ending: Ending = Ending(job.pid, self._deadline)
+        limit = self._order["output_limit_bytes"]
+        self._stdout, self._stderr = (
+            Pump(job.stdout, "stdout", limit),
+            Pump(job.stderr, "stderr", limit),
+        )
+        self._feed = StdinFeed(self._loop, job.stdin, self._control.retry)
+        self._execs = Execs(self._order, self._ending)
+        self._requests = Requests(
+            identity=self.identity,
+            ending=self._ending,
+            feed=self._feed,
+            execs=self._execs,
+            status=self._status,
+        )
+        self._note_child()
+        for pump in (self._stdout, self._stderr):
+            self._loop.watch(pump.fd, READ, functools.partial(self._pump, pump))
+        if self._elements is None:
+            self._loop.watch(job.status, READ, self._read_status)
+        else:
+            self._stdout.heading = self._stderr.heading = self._elements.heading
+            self._note_started()
+
     def run(self, job: child.Child, elements: Elements | None = None) -> bool:
         """See `supervise`."""
         self._elements = elements
@@ -172,53 +199,17 @@ class AttemptSupervision:
         """Begin the next element of a batch; return False if none follows."""
         if self._elements is None or not self._childless:
             return False
-        self._take_rest()
-        self._elements.ended(self._main_status, self._failure, self._ending)
+        for pump in (self._stdout, self._stderr):
+            pump.take_rest()
+        self._elements.ended(self._main_status, self._ending)
         job = self._elements.begin_next() if self._ending.told is None else None
         if job is None:
             self._ending.reason = self._ending.told
             return False
-        self._job, self._failure, self._main_status, self._childless = job, None, None, False
+        self._job, self._main_status, self._childless = job, None, False
+        self._stdout.heading = self._stderr.heading = self._elements.heading
         self._ending.begin_again(job.pid)
-        self._follow(job)
         return True
-
-    def _begin(self, job: child.Child) -> None:
-        self._job = job
-        self._began_ns = processes.boottime_ns()
-        self._ending: Ending = Ending(job.pid, self._deadline)
-        limit = self._order["output_limit_bytes"]
-        self._stdout, self._stderr = (
-            Pump(job.stdout, "stdout", limit),
-            Pump(job.stderr, "stderr", limit),
-        )
-        self._feed = StdinFeed(self._loop, job.stdin, self._control.retry)
-        self._execs = Execs(self._order, self._ending)
-        self._requests = Requests(
-            identity=self.identity,
-            ending=self._ending,
-            feed=self._feed,
-            execs=self._execs,
-            status=self._status,
-        )
-        self._note_child()
-        self._follow(job)
-        self._loop.watch(job.status, READ, self._read_status)
-
-    def _follow(self, job: child.Child) -> None:
-        """Keep the output of a started process."""
-        self._stdout.fd, self._stderr.fd = job.stdout, job.stderr
-        for pump in (self._stdout, self._stderr):
-            pump.heading = self._elements.heading if self._elements is not None else b""
-            self._loop.watch(pump.fd, READ, functools.partial(self._pump, pump))
-
-    def _take_rest(self) -> None:
-        """Read what an ended process has left in its pipes."""
-        if self._job.status >= 0:
-            self._read_status()
-        for pump in (self._stdout, self._stderr):
-            self._loop.unwatch(pump.fd)
-            pump.drain()
 
     def _note_child(self) -> None:
         """Record the child. It is not reaped yet, so its pid is its own."""
@@ -280,9 +271,11 @@ class AttemptSupervision:
         if raw:
             self._failure = child.explain_failure(raw, self._order)
             return
-        if not self._executed:
-            self._executed = True
-            self._tell("started")
+        self._note_started()
+
+    def _note_started(self) -> None:
+        self._executed = True
+        self._tell("started")
 
     def _status(self) -> dict[str, Any]:
         state = (
@@ -318,7 +311,13 @@ class AttemptSupervision:
 
         If the datagram cannot be delivered, the agent notices that this process exited.
         """
-        self._take_rest()
+        if self._elements is not None:
+            self._elements.close()
+            os.close(self._job.status)
+        elif self._job.status >= 0:
+            self._read_status()
+        for pump in (self._stdout, self._stderr):
+            pump.drain()
         left = self._group.others() if self._childless else processes.descendants(os.getpid())
         records.write_exit(".", self._record(records.leftovers_of(left)))
         return self._tell("exited", TELL_WAIT_S) and not left
@@ -331,8 +330,6 @@ class AttemptSupervision:
             os.close(descriptor)
         self._control.close()
         self._feed.close()
-        if self._elements is not None:
-            self._elements.close()
         return True
 
     def _record(self, leftovers: list[records.Leftover]) -> ExitRecord:

@@ -1,8 +1,8 @@
 """The end of an attempt of a batch of elements: what has ended counts, and the rest begins again.
 
 Pure. The rules of `attempts.py` say whether another attempt follows. It begins behind the elements
-that have a result. If the job may not run twice, elements that had begun are lost, and the attempt
-goes on behind them. Tests: tests/unit/test_short_arrays.py.
+that have a result. If the job may not be tried again, elements that had begun are lost, and the
+next attempt begins behind them. Tests: tests/unit/test_short_arrays.py.
 """
 
 from msgspec.structs import replace
@@ -10,11 +10,11 @@ from msgspec.structs import replace
 from libs.common import element_runs, reasons
 from libs.common.facts import JobClosed, JobRequeued
 from libs.common.life import job_life
-from libs.common.state.cluster import Job
+from libs.common.state.cluster import Cluster, Job, known_to_agent
 from services.scheduler.decide.attempts import ATTEMPTS_MAX, settled
 
 
-def batch_settled(job: Job, wall_ns: int) -> JobClosed | JobRequeued:
+def batch_settled(cluster: Cluster, job: Job, wall_ns: int) -> JobClosed | JobRequeued:
     """Return the fact that ends an attempt of a batch after its member ended, at `wall_ns`."""
     batch = job.batch
     assert batch is not None
@@ -23,7 +23,7 @@ def batch_settled(job: Job, wall_ns: int) -> JobClosed | JobRequeued:
     fact = settled(job, wall_ns)
     if isinstance(fact, JobRequeued):
         return replace(fact, elements=batch.done)
-    if fact.outcome == job_life.FAILED and _goes_on(job, fact):
+    if fact.outcome == job_life.FAILED and _goes_on(cluster, job, fact):
         return JobRequeued(
             job_id=job.job_id,
             attempt=job.attempt,
@@ -36,18 +36,32 @@ def batch_settled(job: Job, wall_ns: int) -> JobClosed | JobRequeued:
     return replace(fact, exit_code=element_runs.first_failure(batch.runs), elements=batch.done)
 
 
-def _goes_on(job: Job, fact: JobClosed) -> bool:
-    """Return whether elements are left that surely have not begun, after a fault of the machine.
+def _goes_on(cluster: Cluster, job: Job, fact: JobClosed) -> bool:
+    """Return whether elements are left that surely have not begun, and may begin elsewhere.
 
-    A lost node reports nothing more, so nothing is sure there.
+    What ended the attempt counts for the element that ran. Each further attempt loses at least one
+    element, or runs some.
     """
     batch = job.batch
     assert batch is not None
     return (
-        fact.reason in reasons.BY_THE_MACHINE
-        and fact.reason != reasons.NODE_LOST
+        not fact.reason.startswith(reasons.REFUSED)
+        and (fact.reason != reasons.NODE_LOST or _never_started(cluster, job))
         and batch.begun < batch.count
         and job.attempt < ATTEMPTS_MAX
+    )
+
+
+def _never_started(cluster: Cluster, job: Job) -> bool:
+    """Return whether the agent has come back and proves that it never started the attempt.
+
+    A marker on disk precedes each start, so an agent that kept its directory would have listed it.
+    A node that was declared lost proves nothing.
+    """
+    return not job.started_ns and all(
+        member.incarnation > cluster.nodes[member.node_id].ended
+        and known_to_agent(cluster.nodes[member.node_id], job, member)
+        for member in job.members.values()
     )
 
 

@@ -43,8 +43,9 @@ def settle(state: State) -> Sequence[AnyFact]:
         return NONE
     if job.elements is not None:
         return (array_ended(job),)
-    end = settled if job.batch is None else batch_settled
-    return (end(job, state.wall_ns),)
+    if job.batch is not None:
+        return (batch_settled(state.cluster, job, state.wall_ns),)
+    return (settled(job, state.wall_ns),)
 
 
 def stop(state: State) -> Sequence[AnyFact]:
