@@ -37,6 +37,8 @@ PURE: Final = (
     "libs/common/arrays.py",
     "libs/common/element_runs.py",
     "services/api_gateway/views/element_words.py",
+    "services/api_gateway/views/elements.py",
+    "services/api_gateway/intents/short_arrays.py",
     "libs/common/diagnosis/*.py",
     "services/node_agent/diagnosis/silence.py",
     "services/api_gateway/views/diagnosis_words.py",

@@ -153,3 +153,31 @@ async def test_an_array_runs_through_and_each_element_knows_its_number(tmp_path:
         _, out, _ = await muster(chaos, "ps", "--all", "--expand", "--no-headers")
         assert len(out.splitlines()) == 8
         assert "1-6%2: 5 completed, 1 failed" in (await muster(chaos, "describe", "sweep"))[1]
+        await a_short_array_has_a_result_for_each_element(chaos)
+
+
+async def a_short_array_has_a_result_for_each_element(chaos: Chaos) -> None:
+    """Part of the test above, which has a cluster."""
+    script = "[ $MUSTER_ARRAY_TASK_ID != 13 ] || { echo thirteen; exit 5; }"
+    small = ("--gpus", "0", "--cpus", "0.5")
+    code, out, err = await muster(
+        chaos, "submit", "--array", "10-49%2", "--short", *small, "--", "sh", "-c", script
+    )
+    assert code == 0, err
+    job = out.strip()
+    assert (await muster(chaos, "wait", job))[0] == 5
+    shown = await chaos.get(f"/v1/jobs/{job}")
+    assert shown["array"]["states"] == {"completed": 39, "failed": 1}
+    _, out, _ = await muster(chaos, "ps", "--elements", job, "--no-headers")
+    rows = [line.split() for line in out.splitlines()]
+    assert [int(row[0]) for row in rows] == list(range(10, 50))
+    batch = rows[3][3]
+    assert rows[3] == ["13", "failed", "5", batch, "failed"]
+    assert rows[4][1:3] == ["completed", "0"]
+    assert (await muster(chaos, "logs", batch))[1] == "== element 13 ==\nthirteen\n"
+    code, _, err = await muster(chaos, "logs", f"{job}_13")
+    assert code and f"muster logs {batch}" in err
+    facts = [fact["kind"] for fact in await chaos.history(batch)]
+    assert "array.elements_ended" in facts and facts[-2:] == ["job.closed", "usage.charged"]
+    code, _, err = await muster(chaos, "submit", "--array", "0-9", "--short", "-N", "2", "--", "x")
+    assert code and "leave out nodes" in err

@@ -79,6 +79,7 @@ FIELDS: Final[dict[str, Field]] = {
     "singleton": Field(TRUTH, "singleton"),
     "hold": Field(TRUTH, "hold"),
     "array": Field(TEXT, "array"),
+    "short": Field(TRUTH, "short"),
     "preemptible": Field(TRUTH, "preemptible"),
     "checkpoint_grace": Field(DURATION, "checkpoint_grace_s"),
     "checkpoint_signal": Field(TEXT, "checkpoint_signal"),

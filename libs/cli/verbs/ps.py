@@ -4,6 +4,8 @@ from typing import Any, Final
 
 import click
 
+from libs.cli.elements import COLUMNS as ELEMENT_COLUMNS
+from libs.cli.elements import element_row, read_elements
 from libs.cli.flags.durations import instant_option
 from libs.cli.gateway import ask
 from libs.cli.jobs import COLUMNS, WIDE_COLUMNS, Job, row, utc_now, wide_row
@@ -32,6 +34,9 @@ PAGE: Final = 500
 @click.option(
     "-x", "--expand", is_flag=True, help="Also show the elements of arrays that have begun."
 )
+@click.option(
+    "--elements", metavar="ARRAY", help="List the elements of this array instead of jobs."
+)
 @click.option("-u", "--user", metavar="USER", help="Show only jobs of this user (default: you).")
 @click.option(
     "--kind",
@@ -58,6 +63,7 @@ def command(
     state: tuple[str, ...],
     label: tuple[str, ...],
     expand: bool,
+    elements: str | None,
     user: str | None,
     kind: str | None,
     since: str | None,
@@ -71,9 +77,15 @@ def command(
     muster ps                       # my active jobs
     muster ps --all                 # all jobs of all users
     muster ps -s failed --since 1d  # jobs that failed since yesterday
+    muster ps --elements j4f7 -s failed  # the elements of an array that failed
     muster ps -o json | jq -r '.[].id'
     """
     profile = read_profile()
+    if elements is not None:
+        found = read_elements(profile, elements, state, limit)
+        if not print_value(found, form):
+            print_table(ELEMENT_COLUMNS, [element_row(each) for each in found], not no_headers)
+        return
     chosen = user if user or everyone else profile.user
     query = {
         "all": 1 if everyone or state or since else None,

@@ -27,6 +27,12 @@ from libs.common.errors import Refused
     help="Submit a job array; 0-99%4 runs 100 elements, at most 4 at a time.",
 )
 @click.option(
+    "--short",
+    is_flag=True,
+    help="Run an array whose elements take only milliseconds or seconds: each node runs many of "
+    "them one after another. Needs --array.",
+)
+@click.option(
     "--dry-run", is_flag=True, help="Check the jobs with the gateway, and submit nothing."
 )
 @click.option("--all-or-nothing", is_flag=True, help="Submit no job if one of them is refused.")
@@ -51,6 +57,7 @@ def command(
     muster submit pod.yaml                    # a Kubernetes Pod or Job
     muster submit --gpus 2 --name train -- python train.py
     cat jobs.yaml | muster submit -
+    muster submit --array 0-99999%16 --short --gpus 0 -- ./score.sh
     muster submit --array 0-99%4 -- sh -c 'python train.py --seed $MUSTER_ARRAY_TASK_ID'
     JOB=$(muster submit job.yaml) && muster wait $JOB
 

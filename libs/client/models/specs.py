@@ -58,10 +58,13 @@ class Array(Shown):
 
     `ranges` are the numbers of its elements as (first, last, step), in ascending order. `at_once`
     is the largest number of live elements; 0: no limit. Functions on arrays are in `arrays.py`.
+    Elements of a `short` array are no jobs: each job of it is a batch of elements, which its
+    supervisor runs one after the other.
     """
 
     ranges: list[list[Any]] = []
     at_once: int = 0
+    short: bool = False
 
 
 class Mount(Shown):

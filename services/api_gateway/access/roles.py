@@ -67,6 +67,7 @@ ROUTES: Final[dict[tuple[str, str], Row]] = {
     ("POST", "/v1/jobs:batch"): CREATE,
     ("GET", "/v1/jobs"): READ,
     ("GET", "/v1/jobs/{ref}"): READ,
+    ("GET", "/v1/jobs/{ref}/elements"): READ,
     ("GET", "/v1/jobs/{ref}/history"): READ,
     ("GET", "/v1/jobs/{ref}/why"): READ,
     ("GET", "/v1/jobs/{ref}/pulls"): READ,

@@ -52,6 +52,7 @@ from services.api_gateway.views.adapters import AdapterList, AdapterShown
 from services.api_gateway.views.allocations import AllocationShown, HoldShown
 from services.api_gateway.views.charges import ChargeList
 from services.api_gateway.views.diagnosis_words import DiagnosisMade, DiagnosisShown
+from services.api_gateway.views.elements import ElementList
 from services.api_gateway.views.fabric import FabricShown, TestShown
 from services.api_gateway.views.fleet import FleetNodeShown
 from services.api_gateway.views.identity import KeyShown, TenantShown
@@ -117,6 +118,7 @@ ANSWERS: Final[dict[tuple[str, str], Answer]] = {
     ("POST", "/v1/jobs:batch"): Answer(kind=BatchAnswer),
     ("GET", "/v1/jobs"): _list("jobs", JobShown, int | None),
     ("GET", "/v1/jobs/{ref}"): Answer(kind=JobShown),
+    ("GET", "/v1/jobs/{ref}/elements"): Answer(kind=ElementList),
     ("GET", "/v1/jobs/{ref}/history"): Answer(kind=JobHistory),
     ("GET", "/v1/jobs/{ref}/why"): Answer(kind=Why),
     ("GET", "/v1/jobs/{ref}/pulls"): _list("pulls", PullShown),

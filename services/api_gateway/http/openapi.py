@@ -171,6 +171,7 @@ FIELDS: Final[dict[str, Schema]] = {
     "isolation": {"type": "string", "enum": list(ISOLATIONS)},
     "mig_profile": {"type": "string", "enum": ["", *mig.PROFILES]},
     "deadline": {"type": "string", "description": "RFC 3339"},
+    "short": {"type": "boolean", "default": False},
     "after": {**NAMES, "description": "afterok:JOB or afterany:JOB"},
     "jobs": batch_intents.JOBS_SCHEMA,
     "service": {"type": "string", "enum": list(gpu_life.SERVICES)},

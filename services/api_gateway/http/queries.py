@@ -135,6 +135,7 @@ def job_to_cancel(request: Request, ref: str) -> tuple[Job, JobId]:
     if (
         array is None
         or array.spec.array is None
+        or array.spec.array.short
         or array.elements is None
         or job_id in gateway.cluster.jobs
     ):

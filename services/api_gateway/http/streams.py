@@ -35,6 +35,7 @@ from services.api_gateway.http.queries import (
 )
 from services.api_gateway.intents.fields import check_one_of, check_range
 from services.api_gateway.problems import Problem
+from services.api_gateway.views.elements import no_output
 from services.api_gateway.views.jobs import ended
 
 STDIN_BYTES_MAX: Final = 256 << 10
@@ -159,13 +160,7 @@ def check_member(job: Job, rank: int) -> None:
     """Raise Refused for a rank out of bounds, and Problem 409 for an array."""
     check_range("rank", rank, 0, job.spec.most_nodes - 1)
     if job.elements is not None:
-        raise Problem(
-            409,
-            (
-                f"array {job.job_id} has no output of its own: name one of its elements, "
-                f"{job.job_id}_NUMBER"
-            ),
-        )
+        raise Problem(409, no_output(job))
 
 
 @router.get("/v1/jobs/{ref}/attach", openapi_extra=documented(AttachQuery))

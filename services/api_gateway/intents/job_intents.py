@@ -25,6 +25,7 @@ from services.api_gateway.intents import (
     pool_fields,
     preemption_fields,
     pulled_fields,
+    short_arrays,
 )
 from services.api_gateway.intents.fields import check_known, check_range, convert, names_of
 from services.api_gateway.secrets import plain_secrets
@@ -221,6 +222,7 @@ def check_spec(spec: JobSpec) -> None:
     placement_fields.check_placement(spec)
     pool_fields.check(spec)
     preemption_fields.check(spec)
+    short_arrays.check(spec)
     if spec.command or spec.container is None:
         check_command(spec.command)
     check_environment(spec.env)

@@ -24,13 +24,14 @@ from libs.common.state.ordering import (
     POLICIES,
 )
 from services.api_gateway.access.roles import ADMIN, OPERATOR, Principal
+from services.api_gateway.intents import short_arrays
 from services.api_gateway.intents.fields import check_known, check_range, convert
 from services.api_gateway.problems import Denied, Problem
 from services.api_gateway.times import duration_s, moment_ns
 
 YEAR_S: Final = 366 * 86_400
 # Fields that users may write instead of a field of JobSpec.
-ALIASES: Final = ("deadline", "estimate")
+ALIASES: Final = ("deadline", "estimate", "short")
 RANGES: Final = (("deadline_ns", 0, 1 << 62), ("estimate_s", 0, YEAR_S))
 WEIGHT_MAX: Final = 1_000_000
 QUEUE_RANGES: Final = (("weight", 1, WEIGHT_MAX),)
@@ -71,6 +72,7 @@ def take_aliases(values: dict[str, Any]) -> None:
         values["after"] = dependencies(values["after"])
     if values.get("array") is not None:
         values["array"] = elements(values["array"])
+    short_arrays.take_short(values)
 
 
 def _take_alias(

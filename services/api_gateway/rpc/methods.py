@@ -96,6 +96,7 @@ _JOBS: Final = (
     Method("Jobs", "ListJobs", "GET", "/v1/jobs"),
     Method("Jobs", "GetJob", "GET", JOB),
     Method("Jobs", "GetJobHistory", "GET", f"{JOB}/history"),
+    Method("Jobs", "ListElements", "GET", f"{JOB}/elements"),
     Method("Jobs", "ExplainJob", "GET", f"{JOB}/why"),
     Method("Jobs", "UpdateJob", "PATCH", JOB),
     Method("Jobs", "CancelJob", "POST", f"{JOB}/cancel"),

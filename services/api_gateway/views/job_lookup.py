@@ -18,6 +18,7 @@ from libs.common.transport.bus import Bus
 from services.api_gateway.access import roles
 from services.api_gateway.access.roles import Principal
 from services.api_gateway.problems import Denied, Problem
+from services.api_gateway.views.elements import words_of_short
 from services.api_gateway.views.entries import Entries
 from services.api_gateway.views.history import History, concerns
 from services.api_gateway.views.index import JobIndex
@@ -58,7 +59,7 @@ class JobLookup:
             raise (Denied if JobId(ref) in self.cluster.jobs else Problem)(404, text)
         array, element_id = element
         if element_id not in self.cluster.jobs:
-            text = (
+            text = words_of_short(array, element_id) or (
                 f"{element_id} has not begun, ended long ago, or does not exist: see its array "
                 f"with `muster describe {array.job_id}`"
             )

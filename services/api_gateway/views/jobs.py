@@ -9,6 +9,7 @@ from collections import Counter
 import msgspec
 
 from libs.common import arrays
+from libs.common.folds import array_fold
 from libs.common.life import job_life
 from libs.common.model import JobSpec
 from libs.common.spans.trace_context import parse
@@ -279,7 +280,8 @@ def _array(cluster: Cluster, job: Job) -> ArrayShown | None:
         return None
     states = Counter(job.elements.ended)
     states[job_life.CANCELLED if ended(job) else job_life.QUEUED] += job.waiting
-    states.update(cluster.jobs[job_id].state for job_id in job.elements.alive)
+    for job_id in job.elements.alive:
+        states.update(array_fold.states_of(cluster.jobs[job_id]))
     shown = {state: states[state] for state in (*job_life.LIVE, *job_life.ENDED) if states[state]}
     return ArrayShown(arrays.written(job.spec.array), arrays.count(job.spec.array), shown)
 

@@ -15,6 +15,7 @@ from libs.common.state.cluster import Job
 from services.api_gateway.access.roles import Principal
 from services.api_gateway.channels.relay import Reader
 from services.api_gateway.problems import Problem
+from services.api_gateway.views.elements import no_output
 from services.api_gateway.views.jobs import ended
 from services.api_gateway.ws.filters import LogsFilter
 from services.api_gateway.ws.frames import Name, encoded
@@ -37,11 +38,7 @@ def job_of(gateway: "Gateway", principal: Principal, chosen: LogsFilter) -> Job:
     """
     job = gateway.lookup.job(chosen.job, principal)
     if job.elements is not None:
-        raise Problem(
-            409,
-            f"filter.job: array {job.job_id} has no output of its own: name one of its elements, "
-            f"{job.job_id}_NUMBER",
-        )
+        raise Problem(409, f"filter.job: {no_output(job)}")
     if chosen.rank >= job.spec.most_nodes:
         raise Refused(
             f"filter.rank: job {job.job_id} has no rank {chosen.rank}: give 0 to "
