@@ -68,6 +68,14 @@ def test_a_sweep_finds_the_best_rate(world: ExampleWorld) -> None:
     assert world.said("examples/array_sweep.sh") == "rate 0.50 loss 0.000e+00\n"
 
 
+def test_a_short_array_says_which_element_failed(world: ExampleWorld) -> None:
+    said = world.said("examples/short_array.sh")
+    assert "999 completed, 1 failed" in said and said.splitlines()[-1].split()[:2] == [
+        "500",
+        "failed",
+    ]
+
+
 def test_an_elastic_gang_goes_on_from_its_checkpoint(world: ExampleWorld) -> None:
     said = world.said("examples/elastic_gang.sh")
     assert "attempt 2 goes on from step" in said and "from step 0 " not in said
