@@ -13,8 +13,8 @@ from typing import Final
 import msgspec
 
 from libs.common.errors import Refused
+from libs.common.safety.following import TLS_NAME
 from libs.common.settings.settings import Settings
-from libs.common.transport.connection_nats import TLS_NAME
 from libs.compose import containers as c
 from libs.compose.containers import Given
 from libs.compose.server import TOLD, ServerIdentity

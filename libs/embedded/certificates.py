@@ -17,25 +17,17 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from libs.common.transport.connection_nats import TLS_NAME
+from libs.common.safety.following import TLS_NAME
+from libs.embedded.certificate_files import AUTHORITY as AUTHORITY
+from libs.embedded.certificate_files import SERVER as SERVER
+from libs.embedded.certificate_files import TRUSTED as TRUSTED
+from libs.embedded.certificate_files import certificate_file as certificate_file
+from libs.embedded.certificate_files import key_file as key_file
 from libs.embedded.identity import write_private
 
-# File names in the keys directory of an embedded cluster.
-AUTHORITY: Final = "ca"
-SERVER: Final = "server"
-# The authorities that this machine's processes trust, the present one last.
-TRUSTED: Final = "trusted"
 DAYS: Final = 3_650
 # A machine whose clock is a little behind must accept a new certificate.
 BACKDATED: Final = datetime.timedelta(hours=1)
-
-
-def certificate_file(folder: Path, name: str) -> Path:
-    return folder / f"{name}.pem"
-
-
-def key_file(folder: Path, name: str) -> Path:
-    return folder / f"{name}.key"
 
 
 def ensure(keys: Path) -> None:

@@ -21,10 +21,7 @@ from libs.common.safety.folder_walk import remove_tree
 from libs.common.settings import configuration
 from libs.doctor import disk
 from libs.embedded import (
-    certificates,
     identity,
-    keeper,
-    launcher,
     living,
     local_gpus,
     nats_config,
@@ -55,6 +52,8 @@ def up(options: Options) -> int:
     configuration.read()  # report its faults before anything is created
     if not options.foreground:
         return _up_in_background(options)
+    from libs.embedded import launcher  # the process in the background imports it, not this one
+
     state = options.state
     _check_disk_kind(options)
     first = not shape.shape_file(state).exists()
@@ -198,10 +197,14 @@ def _grpc_port(found: Shape) -> int:
 
 def _files(state: Path, found: Shape) -> Path:
     """Write all files that a start needs. Return the path of the NATS server's configuration."""
+    from libs.embedded import keeper
+
     try:
         shape.save(state, found)
         key = identity.api_key(state / "keys", profile.known_key(state))
         if found.listen:
+            from libs.embedded import certificates
+
             certificates.ensure(state / "keys")
         for node_id, why in plan.configure(state, found, keeper.load(state)).items():
             say(f"node {node_id} is not accepted: {why}")

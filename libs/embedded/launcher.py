@@ -22,7 +22,7 @@ from libs.common.process import nats_client as nats_client
 from libs.common.settings import configuration
 from libs.common.transport import connection_nats, log_jetstream
 from libs.embedded import (
-    certificates,
+    certificate_files,
     disk_watch,
     identity,
     nats_config,
@@ -39,8 +39,10 @@ from libs.embedded.server_answers import ServerAnswers
 from libs.embedded.shape import Shape
 from libs.embedded.store_watch import Health
 
+# The scheduler creates the log. A gateway takes longer than that to begin, so it begins at once.
+EARLY: Final = (plan.SCHEDULER, plan.GATEWAY)
 LOG_S: Final = 10.0
-READY_POLL_S: Final = 0.1
+READY_POLL_S: Final = 0.02
 READY_ASK_S: Final = 1.0
 SCHEDULER_STOP_S: Final = 5.0
 KEEPER_STOP_S: Final = 2.0
@@ -108,10 +110,11 @@ class Launcher:
         nodes = len(self.shape.fleet.nodes) + len(load(self.state).nodes)
         self._keep([plan.server(self.state, self.config, nodes)])
         await asyncio.to_thread(self._wait_server)
-        scheduler, *others = plan.control_plane(self.state, self.shape)
-        self._keep([scheduler])
+        services = plan.control_plane(self.state, self.shape)
+        self._keep([each for each in services if each.name in EARLY])
         await self._wait_log()
         self.say("the log is up; starting the services")
+        others = [each for each in services if each.name not in EARLY]
         self._keep([*others, *plan.agents(self.state, self.shape)])
         self.keeping = asyncio.create_task(self._keep_server(), name=permissions.KEEPER)
         self.keeping.add_done_callback(self._ended)
@@ -183,7 +186,7 @@ class Launcher:
 
     def _ca_file(self) -> str:
         return (
-            str(certificates.certificate_file(self.state / "keys", certificates.TRUSTED))
+            str(certificate_files.certificate_file(self.state / "keys", certificate_files.TRUSTED))
             if self.shape.listen
             else ""
         )

@@ -11,7 +11,7 @@ import msgspec
 from libs.common.messages.admission import Admitted
 from libs.common.settings import configuration, settings
 from libs.common.settings.settings import Settings
-from libs.embedded import certificates, identity, nats_config, permissions, servers
+from libs.embedded import certificate_files, identity, nats_config, permissions, servers
 from libs.embedded.permissions import AUDIT, TRIMMER
 from libs.embedded.processes import Spec
 from libs.embedded.shape import INSTANCES, LOCAL_NODE, Shape
@@ -58,8 +58,8 @@ def configure(state: Path, shape: Shape, found: Admitted) -> dict[str, str]:
     server = nats_config.Server(SERVER, shape.nats_port, str(state / "nats"), shape.log_bytes)
     if shape.listen:
         certificate, key = (
-            certificates.certificate_file(keys, certificates.SERVER),
-            certificates.key_file(keys, certificates.SERVER),
+            certificate_files.certificate_file(keys, certificate_files.SERVER),
+            certificate_files.key_file(keys, certificate_files.SERVER),
         )
         server = msgspec.structs.replace(
             server, listen=shape.listen, certificate=str(certificate), key=str(key)
@@ -182,9 +182,9 @@ def _outside(state: Path, shape: Shape, base: Settings) -> Settings:
         return base
     keys = state / "keys"
     files = {
-        "tls_ca_file": str(certificates.certificate_file(keys, certificates.AUTHORITY)),
-        "tls_cert_file": str(certificates.certificate_file(keys, certificates.SERVER)),
-        "tls_key_file": str(certificates.key_file(keys, certificates.SERVER)),
+        "tls_ca_file": str(certificate_files.certificate_file(keys, certificate_files.AUTHORITY)),
+        "tls_cert_file": str(certificate_files.certificate_file(keys, certificate_files.SERVER)),
+        "tls_key_file": str(certificate_files.key_file(keys, certificate_files.SERVER)),
     }
     return msgspec.structs.replace(base, gateway_tls_host=shape.listen, **files)
 
@@ -232,7 +232,7 @@ def _base(state: Path, shape: Shape, environ: Mapping[str, str]) -> Settings:
     )
     if not shape.listen:
         return base
-    authority = certificates.certificate_file(state / "keys", certificates.TRUSTED)
+    authority = certificate_files.certificate_file(state / "keys", certificate_files.TRUSTED)
     return msgspec.structs.replace(base, nats_ca_file=str(authority), node_address=shape.listen)
 
 

@@ -25,10 +25,9 @@ from libs.common import subjects
 from libs.common.errors import Refused, Unavailable
 from libs.common.model import NodeId
 from libs.common.safety import authorities
-from libs.common.safety.following import Introduced, Introduction
+from libs.common.safety.following import TLS_NAME, Introduced, Introduction
 from libs.common.transport import connection_nats
 from libs.common.transport.bus_nats import NatsBus
-from libs.common.transport.connection_nats import TLS_NAME
 from libs.embedded import certificates, identity, keeper, permissions, plan, runfile, shape
 from libs.embedded.identity import write_private
 from libs.embedded.living import is_living

@@ -12,7 +12,6 @@ import re
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
-import aiohttp
 import msgspec
 
 from libs.common import replacement, subjects
@@ -161,6 +160,8 @@ async def _ask(bus: Bus, name: str) -> ServerStatus | None:
 
 async def read_status(server: str, url: str, life: str, free_bytes: int) -> ServerStatus:
     """Return the status that the server's monitoring port at `url` tells."""
+    import aiohttp  # not needed by the launcher of `muster up`, whose server has no such port
+
     timeout = aiohttp.ClientTimeout(total=ANSWER_S)
     try:
         async with aiohttp.ClientSession(timeout=timeout) as session:

@@ -17,7 +17,7 @@ import msgspec
 
 from libs.common.errors import Refused, Unavailable
 from libs.common.messages.admission import Admitted
-from libs.common.transport.connection_nats import TLS_NAME
+from libs.common.safety.following import TLS_NAME
 from libs.embedded import identity, nats_config, permissions, server_file
 from libs.embedded.living import die_with_parent
 from libs.embedded.nats_config import LOOPBACK

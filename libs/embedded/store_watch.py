@@ -10,10 +10,12 @@ import asyncio
 import time
 from collections.abc import Callable
 from enum import Enum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import aiohttp
 import msgspec
+
+if TYPE_CHECKING:
+    import aiohttp
 
 # The health route with all reasons.
 ROUTE: Final = "/healthz?details=true"
@@ -118,6 +120,8 @@ class StoreWatch:
 
     async def run(self, url: str) -> None:
         """Ask `url`, the address of the server's monitoring port, until cancelled."""
+        import aiohttp  # at the first use: the launcher of `muster up` does without
+
         timeout = aiohttp.ClientTimeout(total=ANSWER_S)
         async with aiohttp.ClientSession(timeout=timeout) as session:
             while True:
@@ -125,7 +129,9 @@ class StoreWatch:
                 await asyncio.sleep(EVERY_S)
 
 
-async def _asked(session: aiohttp.ClientSession, url: str) -> Health:
+async def _asked(session: "aiohttp.ClientSession", url: str) -> Health:
+    import aiohttp
+
     try:
         async with session.get(url) as answer:
             return health(answer.status, await answer.read())

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from libs.common.errors import Refused, Unavailable
 from libs.common.messages.admission import Invitation
-from libs.common.transport.connection_nats import TLS_NAME
+from libs.common.safety.following import TLS_NAME
 
 ASK_S: Final = 20.0
 ANSWER_BYTES_MAX: Final = 64 << 10

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 from nats.aio.client import Client
 
+from libs.common.safety import following
 from libs.common.transport import connection_nats
 from libs.compose import containers as c
 from libs.compose.server import TOLD, ServerIdentity
@@ -26,7 +27,7 @@ class Container:
         self.keys = state / "keys"
         self.port = servers.free_ports(1)[0]
         certificates.authority(own, "authority")
-        certificates.server(own, "server", "authority", [connection_nats.TLS_NAME])
+        certificates.server(own, "server", "authority", [following.TLS_NAME])
         public = {name: identity.public_key(self.keys, name) for name in permissions.names(c.FLEET)}
         files = str(own / "server.pem"), str(own / "server.key")
         server = nats_config.Server(

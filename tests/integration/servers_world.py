@@ -12,7 +12,8 @@ from typing import Final
 
 import msgspec
 
-from libs.common.transport.connection_nats import TLS_NAME, Client, connect
+from libs.common.safety.following import TLS_NAME
+from libs.common.transport.connection_nats import Client, connect
 from libs.compose import containers as c
 from libs.compose.server import TOLD, ServerIdentity
 from libs.embedded import certificates, identity, nats_config, permissions, servers

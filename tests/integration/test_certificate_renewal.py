@@ -14,7 +14,7 @@ import pytest
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 
-from libs.common.transport.connection_nats import TLS_NAME
+from libs.common.safety.following import TLS_NAME
 from libs.embedded import plan, runfile, shape
 from libs.embedded.living import is_living
 from tests.integration.backup_world import HERE, Machine, World

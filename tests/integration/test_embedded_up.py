@@ -33,12 +33,18 @@ import signal, sys, time
 def stop(*_):
     open(sys.argv[2], 'a').write(sys.argv[1] + chr(10)); sys.exit(0)
 signal.signal(signal.SIGTERM, stop)
+open(sys.argv[2] + '.began', 'a').write(sys.argv[1] + chr(10))
 while True: time.sleep(0.05)
 '''
 GATEWAY = '''
-import http.server, signal, sys, threading
+import http.server, os, signal, sys
+def begun():
+    try: return len(open(sys.argv[2] + '.began').read().split())
+    except OSError: return 0
 class Ready(http.server.BaseHTTPRequestHandler):
-    def do_GET(self): self.send_response(200); self.end_headers()
+    def do_GET(self):
+        # A process that has not begun would not hear that it is to stop.
+        self.send_response(200 if begun() >= 5 else 503); self.end_headers()
 def stop(*_):
     open(sys.argv[2], 'a').write(sys.argv[1] + chr(10)); sys.exit(0)
 signal.signal(signal.SIGTERM, stop)

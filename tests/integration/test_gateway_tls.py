@@ -16,9 +16,9 @@ from cryptography import x509
 
 from libs.common.errors import Refused
 from libs.common.process.clock import SystemClock
+from libs.common.safety.following import TLS_NAME
 from libs.common.settings.settings import Settings
 from libs.common.transport.bus_memory import MemoryBus
-from libs.common.transport.connection_nats import TLS_NAME
 from libs.common.transport.kv import MemoryOutputs
 from libs.common.transport.log_memory import MemoryLog
 from libs.common.transport.snapshot_store import MemorySnapshots

@@ -5,8 +5,8 @@ themselves, from the first byte.
 import subprocess
 from pathlib import Path
 
+from libs.common.safety import following
 from libs.common.settings.settings import Settings
-from libs.common.transport import connection_nats
 from libs.embedded import certificates, nats_config, permissions, servers
 from libs.embedded.living import die_with_parent
 from libs.embedded.permissions import Fleet
@@ -29,7 +29,7 @@ class Cluster:
     def _start(
         self, name: str, port: int, peers: nats_config.Peers, index: int
     ) -> "subprocess.Popen[bytes]":
-        certificates.server(self.folder, name, "authority", ["localhost", connection_nats.TLS_NAME])
+        certificates.server(self.folder, name, "authority", ["localhost", following.TLS_NAME])
         server = nats_config.Server(
             name=name,
             port=port,

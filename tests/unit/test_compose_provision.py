@@ -11,10 +11,10 @@ import yaml
 from cryptography import x509
 
 from libs.common.errors import Refused
+from libs.common.safety.following import TLS_NAME
 from libs.common.settings import settings
 from libs.common.settings.other_variables import ELSEWHERE
 from libs.common.settings.settings import Settings
-from libs.common.transport.connection_nats import TLS_NAME
 from libs.compose import containers as c
 from libs.compose.provision import provision, reset_key
 from libs.embedded import identity

@@ -13,6 +13,8 @@ NEEDS = {
     "services.node_agent.__main__": (),
     "services.audit.__main__": ("cryptography",),
     "libs.cli.verbs.ps": (),
+    "libs.embedded.commands": (),
+    "libs.embedded.launcher": (),
 }
 
 

@@ -7,9 +7,13 @@ Tests: tests/unit/test_authorities.py.
 
 import ssl
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
+
+# The name in the certificate of every server, whatever its address is
+# (`libs/embedded/certificates.py`).
+TLS_NAME: Final = "muster"
 
 
 class Introduction(msgspec.Struct, frozen=True):

@@ -16,7 +16,7 @@ from nats.errors import Error as NatsError
 
 from libs.common.errors import Refused, Unavailable
 from libs.common.process.cancellation import within
-from libs.common.safety.following import FollowingContext
+from libs.common.safety.following import TLS_NAME, FollowingContext
 from libs.common.settings.settings import Settings
 from libs.common.transport.reconnecting import PAUSE_S, BoundedCloseTransport, ServerChoice
 
@@ -28,9 +28,6 @@ CONNECT_TIMEOUT_S: Final = 10.0
 PING_S: Final = 1.25
 PINGS_UNANSWERED_MAX: Final = 2
 LEAVES_SILENT_SERVER_S: Final = PING_S * (PINGS_UNANSWERED_MAX + 1)
-# The name in the certificate of every server, whatever its address is
-# (`libs/embedded/certificates.py`).
-TLS_NAME: Final = "muster"
 
 logger = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Final
 
 from libs.common.errors import Refused
+from libs.common.safety.following import TLS_NAME
 from libs.common.settings.settings import Settings
-from libs.common.transport.connection_nats import TLS_NAME
 
 # Interval at which the files are looked at.
 EVERY_S: Final = 1.0

@@ -18,7 +18,7 @@ from typing import Any, Final
 import aiohttp
 import msgspec
 
-from libs.common.transport.connection_nats import TLS_NAME
+from libs.common.safety.following import TLS_NAME
 from libs.compose import containers as c
 from libs.compose.server import TOLD, ServerIdentity
 from libs.embedded import certificates, identity, nats_config, permissions, plan
