@@ -25,3 +25,27 @@ def test_process_imports_only_what_it_needs(module: str) -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
     assert tuple(done.stdout.split()) == NEEDS[module]
+
+
+@pytest.mark.parametrize(
+    ("module", "given", "is_on"),
+    [
+        ("services.quota.__main__", (), False),
+        ("services.audit.__main__", (), False),
+        ("services.audit.__main__", ("verify",), True),
+        ("services.scheduler.simulate.__main__", (), True),
+    ],
+)
+def test_only_a_service_begins_without_the_collector(
+    module: str, given: tuple[str, ...], is_on: bool
+) -> None:
+    code = (
+        "import gc, sys, importlib.util as found\n"
+        f"sys.modules['__main__'].__spec__ = found.find_spec('{module}')\n"
+        "from libs.common.process import beginning\n"
+        "print(gc.isenabled())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *given], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.strip() == str(is_on)

@@ -23,6 +23,7 @@ from libs.common import facts as f
 from libs.common import reading
 from libs.common.errors import MusterError
 from libs.common.facts import AnyFact, Commit
+from libs.common.process import beginning as beginning
 from libs.common.process import nats_client as nats_client
 from libs.common.process.cancellation import Stopped
 from libs.common.process.clock import ClockWatch
@@ -283,6 +284,7 @@ def run(
     70 and a traceback. The service manager restarts the process, which replays the log.
     """
     close_to_others()
+    gc.enable()  # off since the beginning of a process (`beginning.py`)
     try:
         settings = read(sys.argv[1:])
         os.environ.update(environment(settings))  # for the processes that this one starts
