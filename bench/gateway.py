@@ -1,8 +1,8 @@
 """Cost that the gateway adds to a model request: time, processor time, memory and bytes of log.
 
 The bench starts a whole cluster and deploys a cheap backend as a model with two replicas. This
-process sends the load in a closed loop. Direct requests and requests through the gateway take
-turns, so that a noisy moment hits both.
+process sends the load in a closed loop. Direct requests, requests through the gateway and requests
+through a bare proxy (`plain_proxy.py`) take turns, so that a noisy moment hits all of them.
 
 Every request through the gateway carries the key of a tenant with limits (too high to refuse) and
 is recorded: keys, limits and access audit are on together. A stream has 50 chunks, written one by
@@ -14,6 +14,7 @@ that gateway and Muster's in turns (`bench/peers/gateways.py`).
 
 import asyncio
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -30,6 +31,8 @@ from bench.cluster import QUICK, Cluster, client, cpu_of, quantile, running, say
 from bench.http_load import Load
 from bench.peers import gateways_in_turns
 from bench.peers.gateways import GATEWAYS
+from libs.embedded import servers
+from services.api_gateway.access.time_shares import ALONE_S
 
 PATH = "/v1/chat/completions"
 CLIENTS = (1, 16, 64)
@@ -68,11 +71,15 @@ SLOW = b'{"model":"m","stream":true,"slow":true,' + TALK + b"}"
 
 
 class Rig(NamedTuple):
-    """Where the load goes, the gateway's process, its cluster, and a limited tenant's key."""
+    """Where the load goes, the gateway's process and the bare proxy's, the cluster, and a limited
+    tenant's key.
+    """
 
     direct: tuple[int, ...]
     through: tuple[int, ...]
     gateway: int
+    proxied: tuple[int, ...]
+    proxy: int
     cluster: Cluster
     key: str
 
@@ -93,13 +100,29 @@ def rig() -> Iterator[Rig]:
         gateway = next(
             process for name, process in cluster.processes.items() if name.startswith("gateway")
         )
-        yield Rig(
-            direct=tuple(replicas),
-            through=(int(cluster.url.rsplit(":", 1)[1]),),
-            gateway=gateway.pid,
-            cluster=cluster,
-            key=asyncio.run(limited(cluster)),
-        )
+        with plain_proxy(replicas) as (port, proxy):
+            yield Rig(
+                direct=tuple(replicas),
+                through=(int(cluster.url.rsplit(":", 1)[1]),),
+                gateway=gateway.pid,
+                proxied=(port,),
+                proxy=proxy,
+                cluster=cluster,
+                key=asyncio.run(limited(cluster)),
+            )
+
+
+@contextmanager
+def plain_proxy(replicas: list[int]) -> Iterator[tuple[int, int]]:
+    """Run the bare proxy of the replicas; give its port and its pid."""
+    (port,) = servers.free_ports(1)
+    targets = [f"http://127.0.0.1:{each}" for each in replicas]
+    process = subprocess.Popen([sys.executable, "-m", "bench.plain_proxy", str(port), *targets])
+    try:
+        yield port, process.pid
+    finally:
+        process.terminate()
+        process.wait()
 
 
 async def deploy(cluster: Cluster, deployment: dict[str, Any]) -> None:
@@ -137,15 +160,19 @@ async def tenant(session: aiohttp.ClientSession, **limits: int) -> str:
 
 
 async def limited(cluster: Cluster) -> str:
-    """Return a limited tenant's key, once its requests are answered."""
+    """Return a limited tenant's key, once its requests are answered and the gateway takes it to be
+    alone. Beside another tenant it would get half of the gateway's time.
+    """
     async with client(cluster) as session, asyncio.timeout(LIMITED_S):
         key = await tenant(session, **LIMITS)
+        alone_s = time.monotonic() + ALONE_S
         while True:
             async with session.post(
                 PATH, data=PLAIN, headers={"Authorization": f"Bearer {key}"}
             ) as answer:
                 if answer.status == 200:
                     assert "x-ratelimit-limit-tokens" in answer.headers
+                    await asyncio.sleep(max(0.0, alone_s - time.monotonic()))
                     return key
             await asyncio.sleep(1.0)
 
@@ -176,21 +203,25 @@ def memory_mib(pid: int) -> float:
 
 def measure(found: Rig, name: str, request: bytes) -> None:
     """Measure one kind of request: throughput at each number of clients, what one client waits
-    longer, and processor time.
+    longer, and processor time, also beside those of a bare proxy.
     """
+    places = (found.direct, found.through, found.proxied)
+    pids = {found.through: found.gateway, found.proxied: found.proxy}
     for clients in CLIENTS:
-        rates: dict[tuple[int, ...], list[float]] = {found.direct: [], found.through: []}
-        middles: dict[tuple[int, ...], list[float]] = {found.direct: [], found.through: []}
-        cpu_s, served = 0.0, 0
+        rates: dict[tuple[int, ...], list[float]] = {ports: [] for ports in places}
+        middles: dict[tuple[int, ...], list[float]] = {ports: [] for ports in places}
+        costs: dict[tuple[int, ...], list[float]] = {ports: [] for ports in places}
+        served = 0
         for _ in range(ROUNDS):
-            for ports in (found.direct, found.through):
-                before = cpu_of(found.gateway, children=False)
+            for ports in places:
+                before = cpu_of(pids[ports], children=False) if ports in pids else 0.0
                 done = load(rig=found, ports=ports, body=request, clients=clients, seconds=ROUND_S)
                 rates[ports].append(len(done.whole) / ROUND_S)
                 middles[ports].append(quantile(done.whole, 0.5) * 1_000)
-                if ports == found.through:
-                    cpu_s += cpu_of(found.gateway, children=False) - before
-                    served += len(done.whole)
+                if ports in pids:
+                    spent_s = cpu_of(pids[ports], children=False) - before
+                    costs[ports].append(spent_s * 1_000 / len(done.whole))
+                served += len(done.whole) if ports == found.through else 0
         setting = {
             "clients": clients,
             "rounds": ROUNDS,
@@ -206,7 +237,12 @@ def measure(found: Rig, name: str, request: bytes) -> None:
             served,
             **setting,
         )
-        say(f"{name}cpu_ms_per_request", cpu_s * 1_000 / served, "ms", served, **setting)
+        cost, proxied = median(costs[found.through]), median(costs[found.proxied])
+        say(f"{name}cpu_ms_per_request", cost, "ms", served, **setting)
+        say(f"{name}proxy_cpu_ms_per_request", proxied, "ms", served, **setting)
+        rate = median(rates[found.through]) / median(rates[found.proxied])
+        say(f"{name}over_proxy", rate, "", served, **setting)
+        say(f"{name}cpu_over_proxy", cost / proxied, "", served, **setting)
 
 
 def first_token(found: Rig) -> None:
