@@ -56,8 +56,7 @@ ONCE: Final = ("Host", "Authorization")
 # read or encoded, goes over the bus, is decoded, and goes out.
 PIECE_S: Final = 50e-6
 BYTE_S: Final = 16e-9
-# The first digit of the fourth group of a random UUID.
-VARIANTS: Final = "89ab"
+VARIANTS: Final = "89ab"  # the first digits of a random UUID's fourth group
 REQUEST_ID: Final = re.compile(rb"[\w.:-]{1,128}", re.ASCII)
 
 

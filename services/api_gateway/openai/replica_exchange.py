@@ -107,11 +107,13 @@ class Exchange:
         except TimeoutError as error:
             url = self._place.url
             raise aiohttp.ConnectionTimeoutError(f"Connection timeout to host {url}") from error
+        answer = None
         try:
-            return await _exchanged(connection, message)
-        except BaseException:
-            connection.close()
-            raise
+            answer = await _exchanged(connection, message)
+            return answer
+        finally:
+            if answer is None:
+                connection.close()
 
     def _head(self, headers: Iterable[tuple[str, str]], length: int) -> bytes:
         lines = [f"{name}: {value}\r\n" for name, value in headers]
