@@ -33,7 +33,7 @@ def serve_locks(state: State, now_ns: int, wall_ns: int) -> Sequence[AnyFact]:
     facts: list[AnyFact] = []
     decided: dict[tuple[TenantId, str], None] = {}
     tokens: dict[TenantId, int] = {}
-    for key in list(turns.due):
+    for key in sorted(turns.due):  # whatever the history, so that all members decide alike
         if (key.tenant, key.lock) in decided:
             continue
         own = state.cluster.locks[key.tenant]
