@@ -85,6 +85,65 @@ async def test_answer_that_is_not_read_to_its_end_closes_its_connection() -> Non
     assert replica.connections == 2
 
 
+@pytest.mark.parametrize("pause_s", [0.0, 0.05])
+async def test_bytes_after_an_answer_are_never_the_answer_to_the_next_request(
+    pause_s: float,
+) -> None:
+    heard = 0
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal heard
+        await reader.readuntil(b"{}")
+        heard += 1
+        if heard > 1:
+            writer.write(OK + b"cd")
+            return
+        writer.write(OK + b"ab")
+        await asyncio.sleep(pause_s)
+        writer.write(OK + b"!!")
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    found = Upstream(Settings(), lambda job_id, number: "key")
+    endpoint = Endpoint(JobId("j1"), "127.0.0.1", server.sockets[0].getsockname()[1])
+    try:
+        first = await found.post(endpoint, "/v1/x", HEADERS, b"{}")
+        assert await first.content.read() == b"ab"
+        await asyncio.sleep(2 * pause_s)
+        try:
+            again = await found.post(endpoint, "/v1/x", HEADERS, b"{}")
+        except aiohttp.ClientConnectionResetError:
+            again = await found.post(endpoint, "/v1/x", HEADERS, b"{}")
+        assert await again.content.read() == b"cd"
+    finally:
+        await found.close()
+        server.close()
+
+
+async def test_connection_of_a_replica_that_answers_before_it_has_the_request_is_closed() -> None:
+    connections = 0
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 413 Too Large\r\ncontent-length: 0\r\n\r\n")
+        await asyncio.sleep(0.5)  # and reads no more
+        writer.close()
+
+    server = await asyncio.start_server(refuse, "127.0.0.1", 0, limit=1 << 12)
+    found = Upstream(Settings(), lambda job_id, number: "key")
+    endpoint = Endpoint(JobId("j1"), "127.0.0.1", server.sockets[0].getsockname()[1])
+    try:
+        for _ in range(2):
+            answer = await found.post(endpoint, "/v1/x", HEADERS, bytes(32 << 20))
+            assert (answer.status, answer.headers.get("content-type")) == (413, None)
+            assert await answer.content.read() == b""
+    finally:
+        await found.close()
+        server.close()
+    assert connections == 2
+
+
 @pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 2", b"not HTTP\r\n\r\n"])
 async def test_replica_that_breaks_off_is_a_failure(answer: bytes) -> None:
     replica = Replica(answer, b"")

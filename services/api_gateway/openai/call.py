@@ -21,7 +21,7 @@ from services.api_gateway.openai.events import DONE_EVENT, Events, Usage, usage_
 from services.api_gateway.openai.form_body import FormBody
 from services.api_gateway.openai.guard import Guard
 from services.api_gateway.openai.metering import UNLIMITED, Grant
-from services.api_gateway.openai.replica_exchange import Answered
+from services.api_gateway.openai.replica_exchange import NO_TYPE, Answered
 from services.api_gateway.openai.request import RequestFields, choices_of, with_model
 from services.api_gateway.openai.request_spans import NOT_TRACED, RequestSpans, Traced
 from services.api_gateway.openai.routes import ROUTES
@@ -273,7 +273,11 @@ class Call:
             several=choices_of(self.fields) > 1,
             ends=self.route.ends,
         )
-        content, kind, send = response.content, response.headers["content-type"], self.send
+        content, kind, send = (
+            response.content,
+            response.headers.get("content-type", NO_TYPE),
+            self.send,
+        )
         self.streaming = True
         piece = first or await reading.next_piece(content, events)
         while piece:
@@ -312,7 +316,7 @@ class Call:
         first: bytes,
     ) -> None:
         """Relay audio and the like piece by piece. It has no usage."""
-        content, kind = response.content, response.headers["content-type"]
+        content, kind = response.content, response.headers.get("content-type", NO_TYPE)
         piece = first or await content.readany()
         while piece:
             guard.heard(idle_s)

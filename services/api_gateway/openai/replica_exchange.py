@@ -19,6 +19,8 @@ from multidict import CIMultiDictProxy
 READ_BYTES: Final = 64 << 10
 NO_TYPE: Final = "application/octet-stream"
 KINDS_KEPT_MAX: Final = 256
+# A longer body is not copied behind the head.
+COPIED_MAX: Final = 64 << 10
 # Interim answers are skipped, except for a change of the protocol.
 INTERIM: Final = range(100, 200)
 SWITCHING: Final = 101
@@ -74,8 +76,14 @@ class ReplicaAnswer:
             connection.close()
 
     def _complete(self) -> None:
+        """Give the connection back; close it if the replica answered before it had the request."""
         connection, self._connection = self._connection, None
-        if connection is not None:
+        if connection is None:
+            return
+        transport = connection.transport
+        if transport is None or transport.get_write_buffer_size() > 0:
+            connection.close()
+        else:
             connection.release()
 
 
@@ -85,15 +93,15 @@ def _kind(given: str) -> str:
 
 
 class Exchange:
-    """Requests to one URL. `place` stands for the request where the pool asks for one."""
+    """Requests to one URL. `template` is a request of the client, for its pool alone."""
 
-    def __init__(self, session: aiohttp.ClientSession, place: aiohttp.ClientRequest) -> None:
+    def __init__(self, session: aiohttp.ClientSession, template: aiohttp.ClientRequest) -> None:
         assert session.connector is not None, "the session is open"
         self._connector = session.connector
         self._timeout = session.timeout
-        self._place = place
-        self._begin = f"{place.method} {place.url.raw_path_qs} HTTP/1.1\r\nHost: " + (
-            place.headers["host"] + "\r\n"
+        self._template = template
+        self._begin = f"{template.method} {template.url.raw_path_qs} HTTP/1.1\r\nHost: " + (
+            template.headers["host"] + "\r\n"
         )
 
     async def send(self, headers: Iterable[tuple[str, str]], body: bytes) -> ReplicaAnswer:
@@ -101,15 +109,16 @@ class Exchange:
 
         Raises aiohttp.ClientError or OSError, and ValueError for a header with a line break.
         """
-        message = self._head(headers, len(body)) + body
+        head = self._head(headers, len(body))
+        parts = (head, body) if len(body) > COPIED_MAX else (head + body,)
         try:
-            connection = await self._connector.connect(self._place, [], self._timeout)
+            connection = await self._connector.connect(self._template, [], self._timeout)
         except TimeoutError as error:
-            url = self._place.url
+            url = self._template.url
             raise aiohttp.ConnectionTimeoutError(f"Connection timeout to host {url}") from error
         answer = None
         try:
-            answer = await _exchanged(connection, message)
+            answer = await _exchanged(connection, parts)
             return answer
         finally:
             if answer is None:
@@ -124,12 +133,18 @@ class Exchange:
         return head.encode()
 
 
-async def _exchanged(connection: aiohttp.connector.Connection, message: bytes) -> ReplicaAnswer:
+async def _exchanged(
+    connection: aiohttp.connector.Connection, parts: Iterable[bytes]
+) -> ReplicaAnswer:
     protocol, transport = connection.protocol, connection.transport
     if protocol is None or transport is None or transport.is_closing():
         raise ClientConnectionResetError("Cannot write to closing transport")
+    if protocol.should_close:
+        # The replica sent more than its last answer: the rest is no answer to this request.
+        raise ClientConnectionResetError("The connection has bytes of an earlier answer")
     protocol.set_response_params(read_until_eof=True, read_bufsize=READ_BYTES)
-    transport.write(message)
+    for part in parts:
+        transport.write(part)
     while True:
         try:
             head, content = await protocol.read()

@@ -140,7 +140,8 @@ class BackfillPass(msgspec.Struct):
         """Return a placement on reserved nodes for a job that can borrow: it makes room once the
         first job that waits could start.
 
-        Before a reservation of others nothing is lent, because the first job must begin in time.
+        Before a reservation of others nothing is lent, because the first job must begin in time,
+        and nothing to jobs that take turns, because each has its own.
         """
         first, reservation = self.first, self.reservation(state)
         if (
@@ -149,6 +150,7 @@ class BackfillPass(msgspec.Struct):
             or self.no_backfill
             or reservation.when_ns - state.wall_ns < LENT_MIN_NS
             or not can_lend(first, job)
+            or state.slice_of(job)
             or kept_from(state, first)
         ):
             return NO_PLACEMENT
