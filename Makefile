@@ -11,7 +11,7 @@ INIT := services/node_agent/runtimes/init
 WATCHDOG := services/node_agent/watchdog/watchdog
 
 .DEFAULT_GOAL := help
-.PHONY: help up down clean test test-drivers test-containers gpu attack drills alerts memory clients check pure fix sim sim-nightly chaos bench bench-compare soak scale generate docs e2e netns fabric rdma guard init watchdog browser examples site site-test isolation release
+.PHONY: help install up down clean test test-drivers test-containers gpu attack drills alerts memory clients check pure fix sim sim-nightly chaos bench bench-compare soak scale generate docs e2e netns fabric rdma guard init watchdog browser examples site site-test isolation release
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -24,6 +24,8 @@ $(STAMP): pyproject.toml
 	@echo "installing into .venv (once, about a minute)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $(STAMP)
+
+install: $(STAMP) ## install into .venv, without starting a cluster
 
 up: $(STAMP) ## start the cluster here, in the foreground (Ctrl-C stops it; ARGS="--nodes 4 --gpus 8")
 	@$(BIN)/muster up $(ARGS)
