@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from libs.client.profile import profile_path
-from libs.common.errors import Refused, Unavailable
+from libs.common.errors import MusterError, Refused, Unavailable
 from libs.common.safety.folder_walk import remove_tree
 from libs.common.settings import configuration
 from libs.doctor import disk
@@ -50,8 +50,18 @@ def up(options: Options) -> int:
     """
     options = msgspec.structs.replace(options, state=options.state.resolve())
     configuration.read()  # report its faults before anything is created
-    if not options.foreground:
-        return _up_in_background(options)
+    new = not options.state.exists()
+    code = 1
+    try:
+        code = _up_here(options) if options.foreground else _up_in_background(options)
+    finally:
+        if new and code:
+            _remove_unused(options.state)
+    return code
+
+
+def _up_here(options: Options) -> int:
+    """Run the cluster in this process until it is stopped. Return the exit code."""
     from libs.embedded import launcher  # the process in the background imports it, not this one
 
     state = options.state
@@ -61,7 +71,7 @@ def up(options: Options) -> int:
     held = _lock(state)
     try:
         _end_left_processes(state)
-        found = _with_ports(found)
+        found = _with_ports(state, found)
         config = _files(state, found)
         if first:
             _measure_disk(state)
@@ -83,7 +93,9 @@ def down(options: Options) -> int:
     state = options.state.resolve()
     found = runfile.running(state)
     if found is None:
-        say(f"no cluster runs in {state}")
+        other = _other_running(state)
+        hint = f": use `muster down --state {other}` for the one in {other}" if other else ""
+        say(f"no cluster runs in {state}{hint}")
         return 0
     os.kill(found.launcher.pid, signal.SIGTERM)
     if not living.wait_gone([found.launcher], DOWN_S):
@@ -160,19 +172,54 @@ def _end_left_processes(state: Path) -> None:
     runfile.remove(state)
 
 
-def _refuse_port(fault: int | None, host: str, port: int) -> None:
+def _remove_unused(state: Path) -> None:
+    """Remove a state directory that a failed start made, if no cluster was stored in it."""
+    if not state.is_dir() or shape.shape_file(state).exists():
+        return
+    try:
+        held = _lock(state)
+    except Refused:
+        return  # another start uses it
+    remove_tree(state)
+    os.close(held)
+
+
+def _other_running(state: Path) -> Path | None:
+    """Return another state directory, which the profile names, if its cluster runs."""
+    try:
+        named = profile.kept_state()
+        if named is None or named == state or runfile.running(named) is None:
+            return None
+    except (MusterError, OSError):
+        return None
+    return named
+
+
+def _refuse_taken(state: Path, host: str, port: int) -> None:
+    """Refuse a port that is in use; name this user's cluster if it uses the port."""
+    other = _other_running(state)
+    known = shape.load(other) if other is not None else None
+    if known is not None and known.port <= port < known.port + known.gateways:
+        raise Refused(
+            f"port {port} of {host} is in use by your cluster in {other}: use that one, stop it "
+            f"with `muster down --state {other}`, or choose another port with --port"
+        )
+    raise Refused(f"port {port} of {host} is in use: choose another with --port")
+
+
+def _refuse_port(state: Path, fault: int | None, host: str, port: int) -> None:
     if fault == errno.EADDRNOTAVAIL:
         raise Refused(f"{host} is not an address of this machine: choose another with --host")
     if fault == errno.EACCES:
         raise Refused(f"port {port} needs root: choose 1024 or higher with --port")
     if fault is not None:
-        raise Refused(f"port {port} of {host} is in use: choose another with --port")
+        _refuse_taken(state, host, port)
 
 
-def _with_ports(found: Shape) -> Shape:
+def _with_ports(state: Path, found: Shape) -> Shape:
     """Check that the gateways' ports are free, and choose a port for the NATS server."""
     for port in range(found.port, found.port + found.gateways):
-        _refuse_port(servers.listening_fault(found.host, port), found.host, port)
+        _refuse_port(state, servers.listening_fault(found.host, port), found.host, port)
     found = msgspec.structs.replace(found, grpc_port=_grpc_port(found))
     if found.nats_port and servers.port_is_free(
         found.listen or nats_config.LOOPBACK, found.nats_port

@@ -31,6 +31,12 @@ def known_key(state: Path) -> str:
     return kept.key if kept is not None else ""
 
 
+def kept_state() -> Path | None:
+    """Return the state directory that the user's profile names; None for a login or no profile."""
+    kept = _kept(profile_path())
+    return Path(kept.state) if kept is not None and kept.state else None
+
+
 def _kept(path: Path) -> Profile | None:
     """Read a profile. Return None if it cannot be read: the next start replaces it."""
     try:

@@ -183,6 +183,41 @@ def test_port_in_use_is_reported_with_its_flag(tmp_path: Path) -> None:
             commands.up(Options(state=tmp_path / "two", port=port - 1, gateways=2))
 
 
+def test_failed_first_start_leaves_no_state_directory(tmp_path: Path) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        with pytest.raises(Refused, match="is in use"):
+            commands.up(Options(state=tmp_path / "state", port=other.getsockname()[1]))
+    with pytest.raises(Refused, match="out of range"):
+        commands.up(Options(state=tmp_path / "state", nodes=-1))
+    assert not (tmp_path / "state").exists()
+
+
+def test_failed_start_removes_nothing_that_was_there_before(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    with pytest.raises(Refused, match="out of range"):
+        commands.up(Options(state=tmp_path / "state", nodes=-1))
+    assert (tmp_path / "state").exists()
+
+
+def test_port_of_another_cluster_of_this_user_is_reported_with_its_directory(
+    running: "subprocess.Popen[str]", tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state, second = tmp_path / "state", tmp_path / "second"
+    known = shape.load(state)
+    assert known is not None
+    with pytest.raises(
+        Refused, match=f"in use by your cluster in {state}: .* `muster down --state {state}`"
+    ):
+        commands.up(Options(state=second, port=known.port))
+    assert not second.exists()
+    assert commands.up(Options(state=second, port=known.port, foreground=False)) != 0
+    assert not second.exists() and "in use by your cluster" in capsys.readouterr().out
+    assert commands.down(Options(state=second)) == 0
+    assert f"use `muster down --state {state}`" in capsys.readouterr().out
+
+
 def test_each_gateway_has_its_own_port_key_and_directory(tmp_path: Path) -> None:
     found = shape.prepare(Options(state=tmp_path, port=7_000, gateways=2))
     assert found == shape.Shape(
