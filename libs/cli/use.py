@@ -31,8 +31,9 @@ def energy_text(watt_hours: float | None) -> str:
 
 
 def costs_text(costs: Mapping[str, int]) -> str:
-    """Return costs in millionths as money, rounded to four places: `12.50 EUR`."""
-    return ", ".join(f"{_money(micros)} {currency}" for currency, micros in costs.items()) or "-"
+    """Return costs in millionths as money, rounded to four places, by currency: `12.50 EUR`."""
+    parts = [f"{_money(micros)} {currency}" for currency, micros in sorted(costs.items())]
+    return ", ".join(parts) or "-"
 
 
 def _money(micros: int) -> str:

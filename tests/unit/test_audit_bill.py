@@ -97,6 +97,37 @@ def test_a_guest_sees_its_own_use_of_a_shared_model_and_nothing_of_the_owner() -
     assert shown.charged_share_ms == {"b": 70}
 
 
+def priced(*currencies: str) -> Bill:
+    made = billed()
+    for number, currency in enumerate(currencies):
+        part = f.ChargePart(gpu="L4", share_ms=100, cost_micros=5, currency=currency)
+        lines = (ChargeLine(B, "bob", "k2", 100),)
+        made.add(
+            f.UsageCharged(
+                job_id=JobId(f"m-{number + 3}"),
+                attempt=1,
+                tenant=A,
+                share_ms=100,
+                lines=lines,
+                parts=(part,),
+            )
+        )
+    return made
+
+
+def test_requests_and_their_cost_are_one_line_if_it_has_one_currency() -> None:
+    shown = usage_shown(priced("EUR").answer(9), ("tenant", "user", "model"), None)
+    (line,) = [each for each in shown.usage if each.user == "bob" and each.kind == "requests"]
+    assert (line.requests, line.share_ms, line.cost, line.currency) == (2, 400, "0.000005", "EUR")
+
+
+def test_lines_in_several_currencies_are_not_merged_and_the_total_sorts_them() -> None:
+    shown = usage_shown(priced("USD", "EUR").answer(9), ("tenant", "user", "model"), None)
+    found = [each for each in shown.usage if each.user == "bob" and each.kind == "requests"]
+    assert [(each.currency, each.requests) for each in found] == [("", 2), ("EUR", 0), ("USD", 0)]
+    assert list(shown.total.costs_micros) == ["EUR", "USD"]
+
+
 def test_csv_has_the_exact_numbers() -> None:
     text = as_csv(usage_shown(billed().answer(9), ("model",), "b"))
     assert text.splitlines() == [

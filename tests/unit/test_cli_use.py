@@ -21,6 +21,7 @@ def test_energy_has_the_unit_that_fits() -> None:
 
 def test_costs_are_rounded_to_four_places() -> None:
     assert u.costs_text({"EUR": 12_500_000, "USD": 1_234_567}) == "12.50 EUR, 1.2346 USD"
+    assert u.costs_text({"USD": 1_000_000, "EUR": 2_000_000}) == "2.00 EUR, 1.00 USD"
     assert u.costs_text({}) == "-"
 
 

@@ -132,7 +132,7 @@ def costs_of(charge: UsageCharged) -> dict[str, int]:
     for part in charge.parts:
         if part.currency:
             costs[part.currency] = costs.get(part.currency, 0) + part.cost_micros
-    return costs
+    return dict(sorted(costs.items()))
 
 
 def _shown(row: ChargeRow) -> ChargeShown:
@@ -168,6 +168,7 @@ def _total(charges: Iterable[UsageCharged]) -> UsageTotal:
         energy_mj += max(0, charge.use.energy_mj) if charge.use is not None else 0
         for currency, micros in costs_of(charge).items():
             total.costs_micros[currency] = total.costs_micros.get(currency, 0) + micros
+    total.costs_micros = dict(sorted(total.costs_micros.items()))
     total.unmeasured_share_ms = total.share_ms - total.busy_share_ms - total.idle_share_ms
     total.energy_wh = energy_mj / MJ_PER_WH
     return total

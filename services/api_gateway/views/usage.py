@@ -117,7 +117,7 @@ class UsageList(msgspec.Struct):
 def usage_shown(found: UsageAnswer, by: Sequence[str], tenant: str | None) -> UsageList:
     """Show the lines by these parts, as `tenant` may see them; None sees all."""
     seen = found.lines if tenant is None else _seen(found.lines, tenant)
-    lines = merged(seen, lambda line: _name(line, by))
+    lines = _with_one_currency(merged(seen, lambda line: _name(line, by)))
     charged = {payer: share for payer, share in found.charged.items() if tenant in (None, payer)}
     costs = {payer: cost for payer, cost in found.costs.items() if tenant in (None, payer) and cost}
     return UsageList(
@@ -194,6 +194,27 @@ def _name(line: UsageLine, by: Sequence[str]) -> Name:
     return name_of(line)._replace(**dict.fromkeys(gone, ""))
 
 
+def _with_one_currency(lines: Sequence[UsageLine]) -> list[UsageLine]:
+    """Add a line without a currency to the line of the same name that has one.
+
+    Requests are recorded without their cost. Lines in several currencies stay as they are.
+    """
+    currencies: dict[Name, set[str]] = {}
+    for line in lines:
+        if line.currency:
+            currencies.setdefault(_bare(line), set()).add(line.currency)
+
+    def name(line: UsageLine) -> Name:
+        found = currencies.get(_bare(line), ())
+        return _bare(line)._replace(currency=min(found)) if len(found) == 1 else name_of(line)
+
+    return merged(lines, name)
+
+
+def _bare(line: UsageLine) -> Name:
+    return name_of(line)._replace(currency="")
+
+
 def _shown(line: UsageLine) -> UsageShown:
     values = msgspec.structs.asdict(line)
     energy_mj = values.pop("energy_mj")
@@ -228,7 +249,7 @@ def _total(lines: Iterable[UsageLine]) -> UsageTotal:
         idle_share_ms=sums["idle_share_ms"],
         unmeasured_share_ms=sums["share_ms"] - sums["busy_share_ms"] - sums["idle_share_ms"],
         energy_wh=sums["energy_mj"] / MJ_PER_WH,
-        costs_micros=costs,
+        costs_micros=dict(sorted(costs.items())),
     )
 
 
