@@ -146,7 +146,7 @@ class Answers:
         return newest.answer(head.seq if head is not None else 0)
 
     def _bill(self, ask: UsageAsk, until_s: float) -> UsageAnswer | None:
-        bill, head = Bill(ask.tenant, ask.further), self.store.head_now()
+        bill, head = Bill(ask.tenant, ask.further, ask.user), self.store.head_now()
         fleet = FleetUse(ask.since_ns, ask.until_ns) if ask.fleet else None
         reads: list[tuple[Sequence[str], int, int, Callable[[AnyFact | Unknown, int], None]]] = [
             (KINDS, ask.since_ns, ask.until_ns, bill.add)

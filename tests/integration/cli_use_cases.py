@@ -11,12 +11,13 @@ USE_CASES: Final[dict[str, tuple[Case, ...]]] = {
         case("usage --by node", "by: 'node' is not known", 1),
         case("usage --by day,month", "several periods", 1),
         case("usage --json --by gpu", '"fleet"'),
+        case("usage --tenant default --user ada --csv", "payer,tenant,user,key,model,kind"),
     ),
     "history": (
         case("history --since 1h", "PEAK MEMORY"),
         case("history --csv", "job,attempt,tenant,user,model,gpus"),
         case("history --by user,day --csv", "payer,tenant,user,key,model,kind"),
-        case("history --by user --user ada", "--by adds up all jobs", 2),
+        case("history --by user --user ada --csv", "payer,tenant,user,key,model,kind"),
     ),
     "price list": (
         case("price", "CURRENCY", before=(("price", "set", "l4", "1", "--currency", "EUR"),)),

@@ -64,6 +64,14 @@ async def test_parameters_of_usage_and_charges_are_checked(world: World) -> None
         assert words in str(found), found
 
 
+async def test_members_ask_for_the_use_of_their_own_tenant_only(world: World) -> None:
+    async with world.as_("member", "ada") as ada:
+        for path in ("/v1/usage", "/v1/charges"):
+            found = await ada.ask("GET", f"{path}?tenant=others", 422)
+            assert "tenant: 'others' is not shown to your role" in str(found)
+            await ada.ask("GET", f"{path}?tenant=default&user=ada", 503)  # there is no audit here
+
+
 async def test_without_audit_there_are_no_charges(world: World) -> None:
     await world.ask("GET", "/v1/charges", 503)
 

@@ -101,6 +101,9 @@ async def test_tokens_and_time_of_two_tenants_add_up_to_the_bill(tmp_path: Path)
         assert own["share_ms"] >= 5_000 and guest["share_ms"] >= 10_000
         assert by_kind["default", "idle"]["share_ms"] > 900_000
         assert own["user"] and own["key"] and guest["user"] == "eve" and guest["key"]
+        query = {"user": "eve", "tenant": "biology", "fleet": "true"}
+        of_eve = await world.ask("GET", "/v1/usage", params=query)
+        assert [row["user"] for row in of_eve["usage"]] == ["eve"] and of_eve["fleet"] == []
         seen = await usage(eve)
         assert [(row["payer"], row["user"], row["kind"]) for row in seen["usage"]] == [
             ("default", "eve", "requests")

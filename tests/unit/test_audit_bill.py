@@ -145,6 +145,25 @@ def test_the_bill_of_one_tenant_has_what_it_pays_and_what_it_used_of_others() ->
     assert [(line.payer, line.tenant) for line in made.answer(9).lines] == [("a", "b"), ("b", "b")]
 
 
+def test_the_bill_of_one_user_has_its_lines_only() -> None:
+    def lines(tenant: str, user: str) -> list[tuple[str, str, str]]:
+        made = Bill(tenant, user=user)
+        made.lines, made.charged = billed().lines, billed().charged
+        found = made.answer(9)
+        assert (found.charged, found.costs) == ({}, {})
+        return [(line.payer, line.tenant, line.user) for line in found.lines]
+
+    assert lines("", "bob") == [("a", "b", "bob"), ("b", "b", "bob")]
+    assert lines("b", "bob") == lines("", "bob")
+    assert lines("a", "bob") == []  # an owner does not learn which users its guests have
+
+
+def test_charges_of_the_wanted_payer_are_shown_alone() -> None:
+    found = billed().answer(9)
+    assert usage_shown(found, (), None, "b").charged_share_ms == {"b": 70}
+    assert usage_shown(found, (), "a", "b").charged_share_ms == {}
+
+
 def test_lines_of_other_tenants_do_not_coarsen_those_of_one() -> None:
     made = Bill("b")
     for number in range(bill.LINES_MAX + 1):

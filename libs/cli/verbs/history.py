@@ -80,11 +80,7 @@ def command(
     muster history --since 30d --by user,month --csv
     """
     if by is not None:
-        if user is not None or tenant is not None:
-            raise click.UsageError(
-                "--by adds up all jobs that you may see: leave out --user, --tenant"
-            )
-        query = {"since": since, "until": until, "by": by}
+        query = {"since": since, "until": until, "by": by, "tenant": tenant, "user": user}
         show_usage(query, as_csv, "answer" if as_json else form, no_headers)
         return
     query = {"since": since, "until": until, "user": user, "tenant": tenant, "limit": str(limit)}

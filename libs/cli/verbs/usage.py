@@ -61,6 +61,8 @@ CSV_FIELDS: Final = (
         "commas (default: tenant,user,model)."
     ),
 )
+@click.option("--tenant", metavar="NAME", help="Only what this tenant pays or uses.")
+@click.option("--user", metavar="USER", help="Only the use of this user.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV with exact numbers.")
 @click.option("--json", "as_json", is_flag=True, help="Print the whole answer as JSON.")
 @listed
@@ -68,6 +70,8 @@ def command(
     since: str | None,
     until: str | None,
     by: str | None,
+    tenant: str | None,
+    user: str | None,
     as_csv: bool,
     as_json: bool,
     form: str,
@@ -82,9 +86,11 @@ def command(
     \b
     muster usage --since 30d
     muster usage --since 30d --by tenant,day
+    muster usage --since 30d --user ada
     muster usage --since 2026-11-01T00:00:00Z --until 2026-12-01T00:00:00Z --by key --csv
     """
-    query = {"since": since, "until": until, "by": by, "fleet": "true"}
+    query = {"since": since, "until": until, "by": by, "tenant": tenant, "user": user}
+    query["fleet"] = "true"
     show_usage(query, as_csv, "answer" if as_json else form, no_headers)
 
 

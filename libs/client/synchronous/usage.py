@@ -23,10 +23,13 @@ class Usage:
         since: str | None = None,
         until: str | None = None,
         by: Sequence[str] = ("tenant", "user", "model"),
+        tenant: str | None = None,
+        user: str | None = None,
     ) -> UsageList:
         """Return the lines of a time, told apart by some of tenant, user, key and model.
 
         `since` and `until` are instants (RFC 3339) or durations before now, for example "7d".
+        `tenant`: only what this tenant pays or uses. `user`: only the use of this user.
         """
-        query = {"since": since, "until": until, "by": ",".join(by)}
+        query = {"since": since, "until": until, "by": ",".join(by), "tenant": tenant, "user": user}
         return self._connection.ask(calls.reading(calls.path_of("usage"), query), UsageList)

@@ -8,7 +8,7 @@ from libs.common.transport import archive
 from services.api_gateway.access import roles
 from services.api_gateway.access.slots import SCAN
 from services.api_gateway.http.queries import Query, answer, documented, principal_of, settled
-from services.api_gateway.http.usage import CSV, FORMATS, span_of
+from services.api_gateway.http.usage import CSV, FORMATS, span_of, tenant_of
 from services.api_gateway.intents.fields import check_one_of, check_range
 from services.api_gateway.views.charges import as_csv, charges_shown
 
@@ -45,7 +45,7 @@ async def list_charges(request: Request) -> Response:
         since_ns=since_ns,
         until_ns=until_ns,
         limit=query.limit,
-        tenant=query.tenant if eyes is None else eyes,
+        tenant=tenant_of(query.tenant, eyes),
         user=query.user,
     )
     async with gateway.slots.of(SCAN, principal_of(request).tenant):

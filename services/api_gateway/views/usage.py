@@ -114,12 +114,18 @@ class UsageList(msgspec.Struct):
     fleet: list[FleetShown] = []
 
 
-def usage_shown(found: UsageAnswer, by: Sequence[str], tenant: str | None) -> UsageList:
-    """Show the lines by these parts, as `tenant` may see them; None sees all."""
+def usage_shown(
+    found: UsageAnswer, by: Sequence[str], tenant: str | None, payer: str = ""
+) -> UsageList:
+    """Show the lines by these parts, as `tenant` may see them; None sees all.
+
+    Only charges of `payer` are shown, if it is set.
+    """
+    payers = (tenant, payer or None)
     seen = found.lines if tenant is None else _seen(found.lines, tenant)
     lines = _with_one_currency(merged(seen, lambda line: _name(line, by)))
-    charged = {payer: share for payer, share in found.charged.items() if tenant in (None, payer)}
-    costs = {payer: cost for payer, cost in found.costs.items() if tenant in (None, payer) and cost}
+    charged = {each: share for each, share in found.charged.items() if _fits(each, payers)}
+    costs = {each: cost for each, cost in found.costs.items() if _fits(each, payers) and cost}
     return UsageList(
         usage=sorted(map(_shown, lines), key=_order),
         charged_share_ms=charged,
@@ -128,6 +134,10 @@ def usage_shown(found: UsageAnswer, by: Sequence[str], tenant: str | None) -> Us
         total=_total(lines),
         fleet=[_fleet_shown(line) for line in found.fleet],
     )
+
+
+def _fits(payer: str, payers: Iterable[str | None]) -> bool:
+    return all(each in (None, payer) for each in payers)
 
 
 def as_csv(found: UsageList) -> str:

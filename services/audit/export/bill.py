@@ -38,11 +38,12 @@ DAY_LETTERS, MONTH_LETTERS = len("2026-11-27"), len("2026-11")
 class Bill:
     """The bill of one time: of all tenants, or of what one tenant pays or uses.
 
-    `further` names what else tells lines apart (`usage_messages.FURTHER`).
+    `further` names what else tells lines apart (`usage_messages.FURTHER`). `user`: only the lines
+    of this user, of the tenant if there is one. Such a bill says not what payers were charged.
     """
 
-    def __init__(self, tenant: str = "", further: Sequence[str] = ()) -> None:
-        self.tenant = tenant
+    def __init__(self, tenant: str = "", further: Sequence[str] = (), user: str = "") -> None:
+        self.tenant, self.user = tenant, user
         self.by_gpu, self.by_job = GPU in further, JOB in further
         self.period = next((part for part in further if part in PERIODS), "")
         self.lines: dict[Name, UsageLine] = {}
@@ -112,18 +113,20 @@ class Bill:
 
     def answer(self, seq: int) -> UsageAnswer:
         """Return the lines in order. If they are too many for an answer, some are merged."""
-        lines = [
-            line
-            for line in self.lines.values()
-            if not self.tenant or self.tenant in (line.payer, line.tenant)
-        ]
+        lines = [line for line in self.lines.values() if self._is_wanted(line)]
         for blanks in (("job",), ("job", "key"), ("job", "key", "user")):
             if len(lines) > LINES_MAX:
                 lines = merged(lines, partial(_without, blanks))
         for letters in (DAY_LETTERS, MONTH_LETTERS):
             if len(lines) > LINES_MAX:
                 lines = merged(lines, partial(_within, letters))
-        return UsageAnswer(sorted(lines, key=name_of), self.charged, seq, self.costs)
+        charged, costs = ({}, {}) if self.user else (self.charged, self.costs)
+        return UsageAnswer(sorted(lines, key=name_of), charged, seq, costs)
+
+    def _is_wanted(self, line: UsageLine) -> bool:
+        if self.user:
+            return line.user == self.user and self.tenant in ("", line.tenant)
+        return not self.tenant or self.tenant in (line.payer, line.tenant)
 
 
 def period_of(period: str, at_ns: int) -> str:
