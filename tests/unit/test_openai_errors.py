@@ -4,7 +4,14 @@ import json
 
 import pytest
 
-from services.api_gateway.openai.errors import ApiError, RateLimited, of_problem, render, shaped
+from services.api_gateway.openai.errors import (
+    NO_KEY,
+    ApiError,
+    RateLimited,
+    of_problem,
+    render,
+    shaped,
+)
 from services.api_gateway.problems import Problem
 
 
@@ -27,12 +34,12 @@ def test_a_rate_limit_says_when_to_come_back_at_least_a_second_later() -> None:
 
 
 def test_the_edge_s_refusal_keeps_its_text() -> None:
-    error = of_problem(Problem(401, "no key"))
-    assert (error.status, error.message, error.code) == (
-        401,
-        "Incorrect API key provided: no key",
-        "invalid_api_key",
-    )
+    for detail, message in (
+        ("it is unknown", "Incorrect API key provided: it is unknown"),
+        (f"{NO_KEY}: send it", "no API key provided: send it"),
+    ):
+        error = of_problem(Problem(401, detail))
+        assert (error.status, error.message, error.code) == (401, message, "invalid_api_key")
 
 
 def test_a_replica_s_refusal_in_the_right_shape_is_untouched() -> None:

@@ -173,7 +173,7 @@ class Edge:
             if path in roles.PUBLIC:
                 return None
             scope["denied"] = why
-            return _unauthorised(bool(gateway.settings.api_keys_file))
+            return _unauthorised(bool(gateway.settings.api_keys_file), bool(key))
         if by_cookie and (foreign := origins.foreign(scope)) is not None:
             scope["denied"] = foreign.detail
             return foreign
@@ -369,18 +369,17 @@ def _starting(seq: int) -> Problem:
     return Problem(503, f"{text}: try again in a moment")
 
 
-def _unauthorised(configured: bool) -> Problem:
+def _unauthorised(configured: bool, has_key: bool) -> Problem:
     if not configured:
-        return Problem(
-            401,
-            (
-                "this gateway has no key file: set MUSTER_API_KEYS_FILE to a file with the SHA-256 "
-                "of each accepted key"
-            ),
+        text = (
+            "this gateway has no key file: set MUSTER_API_KEYS_FILE to a file with the SHA-256 of "
+            "each accepted key"
         )
-    return Problem(
-        401, "the request has no accepted key: send the header 'Authorization: Bearer <key>'"
-    )
+    elif not has_key:
+        text = f"{errors.NO_KEY}: send the header 'Authorization: Bearer <key>'"
+    else:
+        text = "this key is unknown, revoked or expired: ask an administrator for another"
+    return Problem(401, text)
 
 
 def _too_many(tenant: str) -> Problem:

@@ -16,6 +16,7 @@ from services.api_gateway.problems import Problem
 INVALID: Final = "invalid_request_error"
 SERVER: Final = "server_error"
 WRONG_KEY: Final = "Incorrect API key provided"
+NO_KEY: Final = "no API key provided"
 # Characters that are quoted of a replica's error that is not JSON.
 QUOTED_CHARS: Final = 500
 # Retry-After when the gateway stops: another gateway, or the next one, answers.
@@ -78,9 +79,10 @@ def render(error: ApiError) -> bytes:
 def of_problem(problem: Problem) -> ApiError:
     """Return a problem of the edge or of a route in OpenAI's shape.
 
-    A 401 contains OpenAI's words, which clients look for.
+    A 401 for a key contains OpenAI's words, which clients look for.
     """
-    text = f"{WRONG_KEY}: {problem.detail}" if problem.status == 401 else problem.detail
+    is_wrong_key = problem.status == 401 and not problem.detail.startswith(NO_KEY)
+    text = f"{WRONG_KEY}: {problem.detail}" if is_wrong_key else problem.detail
     return ApiError(
         problem.status,
         text,
