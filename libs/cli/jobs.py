@@ -15,6 +15,8 @@ Job = dict[str, Any]
 
 ENDED: Final = ("completed", "failed", "cancelled", "rejected")
 NODES_SHOWN: Final = 2
+# In the explanation of a job that the cluster could never hold.
+NEVER_HELD: Final = "could never hold it"
 WHOLE_SHARE: Final = 100
 
 COLUMNS: Final = (

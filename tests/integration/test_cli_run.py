@@ -201,6 +201,24 @@ def test_a_long_wait_is_explained_once_in_one_line(world: World) -> None:
     )
 
 
+def test_a_job_that_never_fits_is_told_apart_with_what_to_do(world: World) -> None:
+    def attach(_job: FakeJob, _request: Request) -> Iterator[bytes]:
+        yield state("queued")
+        time.sleep(1.5)
+        yield state("running") + ended(0)
+
+    FakeJob(world, attach)
+    answer = "this cluster could never hold it: 1 node with 64 GPUs"
+    world.routes[f"GET /v1/jobs/{JOB}/why"] = {"state": "queued", "answer": answer}
+    assert world.run("run", "true") == (
+        0,
+        "",
+        f"muster: job {JOB} waits: {answer}\n"
+        f"muster: Ctrl-C gives up; muster why {JOB} shows what would help; "
+        "--reject-if-impossible refuses such a job at once\n",
+    )
+
+
 def test_a_refused_job_is_one_line_and_exit_code_1(world: World) -> None:
     world.routes["POST /v1/jobs"] = Problem(422, "gpus: 99 is out of bounds: give 1 to 64")
     assert world.run("run", "-g", "99", "true") == (

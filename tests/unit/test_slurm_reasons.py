@@ -8,7 +8,7 @@ import pytest
 from libs.cli.slurm.reasons import (
     AWAY,
     BLOCKERS,
-    NEVER,
+    NEVER_HELD,
     NOT_BEGUN,
     POOLS,
     TRIED_AGAIN,
@@ -119,7 +119,14 @@ def test_every_blocker_of_the_scheduler_has_a_word() -> None:
 
 def test_every_word_that_decides_is_one_that_the_scheduler_writes() -> None:
     written = texts()
-    for part in (NEVER, NOT_BEGUN, POOLS, TRIED_AGAIN, *(start for start, _ in BLOCKERS), *AWAY):
+    for part in (
+        NEVER_HELD,
+        NOT_BEGUN,
+        POOLS,
+        TRIED_AGAIN,
+        *(start for start, _ in BLOCKERS),
+        *AWAY,
+    ):
         assert part in written, part
     assert job_life.WAITS_FOR[job_life.BEGUN] == WAITS_FOR_ELEMENTS
 

@@ -8,6 +8,8 @@ tests/unit/test_slurm_reasons.py, which holds the words against the scheduler's 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from libs.cli.jobs import NEVER_HELD
+
 Job = dict[str, Any]
 Answer = dict[str, Any]
 
@@ -41,7 +43,6 @@ BLOCKERS: Final = (
 )
 # Parts of the answer's sentence.
 NOT_BEGUN: Final = "has not begun"
-NEVER: Final = "could never hold it"
 POOLS: Final = "of memory pools"
 TRIED_AGAIN: Final = "it is tried again in"
 # Beginnings of blockers about nodes that would serve if they were back.
@@ -73,7 +74,7 @@ def word_of_answer(answer: Answer) -> str:
     blockers = [str(each.get("what") or "") for each in answer.get("blockers") or ()]
     if NOT_BEGUN in text:
         return RESERVATION
-    if NEVER in text:
+    if NEVER_HELD in text:
         return NOT_AVAILABLE if any(what.startswith(AWAY) for what in blockers) else CONSTRAINTS
     for start, word in BLOCKERS:
         if any(what.startswith(start) for what in blockers):

@@ -4,6 +4,7 @@ import threading
 from typing import Final
 
 from libs.cli.gateway import ask, job_path
+from libs.cli.jobs import NEVER_HELD
 from libs.cli.terminal.output import complain
 from libs.client.profile import Profile
 from libs.common.errors import MusterError
@@ -25,12 +26,18 @@ class WaitingNote:
         self._started.set()
 
     def _watch(self) -> None:
-        printed, pause_s = "", NOTICE_S
+        printed, pause_s, has_advised = "", NOTICE_S, False
         while not self._started.wait(pause_s):
             answer = self._answer()
             if answer and answer != printed and not self._started.is_set():
                 complain(f"job {self._job_id} waits: {answer}")
                 printed = answer
+                if NEVER_HELD in answer and not has_advised:
+                    complain(
+                        f"Ctrl-C gives up; muster why {self._job_id} shows what would help; "
+                        "--reject-if-impossible refuses such a job at once"
+                    )
+                    has_advised = True
             pause_s = AGAIN_S
 
     def _answer(self) -> str:
