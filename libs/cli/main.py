@@ -132,16 +132,31 @@ def _usage_error(error: click.ClickException) -> int:
 def _error_text(error: click.ClickException) -> str:
     """Return click's message as part of a line, with at most one suggestion."""
     if isinstance(error, click.NoSuchOption):
-        from difflib import get_close_matches
-
-        near = get_close_matches(error.option_name, error.possibilities or (), 1, 0.5)
+        near = _near_option(error.option_name, error.possibilities or ())
         return f"no such option '{error.option_name}'" + (
-            f" (did you mean '{near[0]}'?)" if near else ""
+            f" (did you mean '{near}'?)" if near else ""
         )
     text = error.format_message().rstrip(".")
     for words, plain in PLAIN.items():
         text = text.replace(words, plain)
     return text if text[:2].isupper() else text[:1].lower() + text[1:]
+
+
+def _near_option(name: str, known: Sequence[str]) -> str:
+    """Return the option that was probably meant; empty if none is near.
+
+    Two swapped letters come first. The dashes do not count, because all options have them.
+    """
+    from difflib import get_close_matches
+
+    plain = {option.lstrip("-"): option for option in known}
+    typed = name.lstrip("-")
+    swapped = [
+        typed[:place] + typed[place + 1] + typed[place] + typed[place + 2 :]
+        for place in range(len(typed) - 1)
+    ]
+    near = [word for word in swapped if word in plain] or get_close_matches(typed, plain, 1, 0.6)
+    return plain[near[0]] if near else ""
 
 
 def _silenced() -> int:

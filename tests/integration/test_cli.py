@@ -91,6 +91,17 @@ def test_ps_sends_its_flags_as_filters(world: World) -> None:
     assert request.query == expected
 
 
+def test_ps_without_own_jobs_points_to_those_of_others(world: World) -> None:
+    world.routes["GET /v1/jobs"] = lambda request: {
+        "jobs": [] if "user" in request.query else [job("ja"), job("jb")],
+        "next": None,
+    }
+    line = "muster: you have no active jobs; 2 of other users: list them with muster ps --all\n"
+    assert world.run("ps")[2] == line
+    assert world.run("ps", "-o", "json") == (0, "[]\n", "")
+    assert world.run("ps", "-s", "failed")[2] == ""
+
+
 def test_ps_reads_all_pages(world: World) -> None:
     pages = {"": {"jobs": [job("ja")], "next": 7}, "7": {"jobs": [job("jb")], "next": None}}
     world.routes["GET /v1/jobs"] = lambda request: pages[request.query.get("after", "")]
@@ -185,6 +196,9 @@ def test_a_truncated_answer_is_one_line(world: World) -> None:
             "ps --sate x",
             "muster: no such option '--sate' (did you mean '--state'?); see muster ps --help",
         ),
+        ("run --nmae x true", "muster: no such option '--nmae' (did you mean '--name'?)"),
+        ("usage --usr ada", "muster: no such option '--usr' (did you mean '--user'?)"),
+        ("price --user ada", "muster: no such option '--user'; see muster price --help"),
         ("ps --since soon", "muster: --since: 'soon' is neither a duration"),
         (
             "submit",

@@ -9,7 +9,7 @@ from libs.cli.elements import element_row, read_elements
 from libs.cli.flags.durations import instant_option
 from libs.cli.gateway import ask
 from libs.cli.jobs import COLUMNS, WIDE_COLUMNS, Job, row, utc_now, wide_row
-from libs.cli.terminal.output import listed, print_table, print_value
+from libs.cli.terminal.output import complain, listed, print_table, print_value
 from libs.client.profile import Profile, read_profile
 
 PAGE: Final = 500
@@ -99,6 +99,8 @@ def command(
     jobs = read_jobs(profile, query, limit)
     if not print_value(jobs, form):
         _print(jobs, form == "wide", not no_headers)
+        if not jobs and not (everyone or state or label or user or kind or since):
+            _point_to_others(profile)
 
 
 def read_jobs(profile: Profile, query: dict[str, Any], limit: int) -> list[Job]:
@@ -117,6 +119,16 @@ def read_jobs(profile: Profile, query: dict[str, Any], limit: int) -> list[Job]:
         if not after or not page["jobs"]:
             break
     return jobs
+
+
+def _point_to_others(profile: Profile) -> None:
+    """Print on stderr how many active jobs of other users there are."""
+    count = len(read_jobs(profile, {}, PAGE))
+    if count:
+        more = " or more" if count == PAGE else ""
+        complain(
+            f"you have no active jobs; {count}{more} of other users: list them with muster ps --all"
+        )
 
 
 def _print(jobs: list[Job], wide: bool, headers: bool) -> None:
