@@ -131,6 +131,17 @@ def test_logs_prints_each_stream_to_the_same_stream(world: World) -> None:
     assert world.run("logs", "--stderr", "train") == (0, "", "stderr\n")
 
 
+def test_logs_of_a_job_without_output_say_so(world: World) -> None:
+    world.routes["GET " + JOB + "/output"] = lambda request: iter(())
+    world.routes["GET /v1/jobs/train"] = job(state="failed", exit_code=1)
+    assert world.run("logs", "train") == (0, "", "muster: no output; exit code 1\n")
+    assert world.run("logs", "--attempt", "7", "train") == (0, "", "muster: no output\n")
+    world.routes["GET /v1/jobs/train"] = job(state="running")
+    assert world.run("logs", "train") == (0, "", "muster: no output; the job is running\n")
+    world.routes["GET " + JOB + "/attach"] = lambda request: iter([ended(3, "failed")])
+    assert world.run("logs", "-f", "train") == (0, "", "muster: no output; exit code 3\n")
+
+
 def test_logs_sends_the_number_of_an_earlier_attempt(world: World) -> None:
     world.routes["GET /v1/jobs/train"] = job(attempt=2)
     world.routes["GET " + JOB + "/output"] = lambda request: iter(

@@ -71,22 +71,49 @@ def command(
         name: 0 if tail is None else tail_offset(profile, job_id, {**whose, "stream": name}, tail)
         for name in wanted
     }
+    printed = _Printed()
     if follow and attempt in (None, job["attempt"]):
-        attach(
+        job = attach(
             profile,
             job_id,
             rank=rank,
             listener=Listener(
-                lambda name, data: _write(name, data) if name in wanted else None, lambda *_: None
+                lambda name, data: printed.write(name, data) if name in wanted else None,
+                lambda *_: None,
             ),
             starts=starts,
         )
-        return
-    for name in wanted:
-        _print(profile, job_id, {**whose, "stream": name, "offset": starts[name]})
+    else:
+        for name in wanted:
+            _print(profile, job_id, {**whose, "stream": name, "offset": starts[name]}, printed)
+    if not printed.any and tail != 0:
+        complain(_no_output(job, is_current=not rank and attempt in (None, job.get("attempt"))))
 
 
-def _print(profile: Profile, job_id: str, query: dict[str, Any]) -> None:
+class _Printed:
+    """Writes output, and remembers whether there was any."""
+
+    def __init__(self) -> None:
+        self.any = False
+
+    def write(self, stream: str, data: bytes) -> None:
+        self.any = self.any or bool(data)
+        file = sys.stderr.buffer if stream == "stderr" else sys.stdout.buffer
+        file.write(data)
+        file.flush()
+
+
+def _no_output(job: dict[str, Any], is_current: bool) -> str:
+    """Return the line about an empty output. The exit code is that of the last attempt."""
+    state, code = str(job.get("state")), job.get("exit_code")
+    if not is_current:
+        return "no output"
+    if code is not None:
+        return f"no output; exit code {code}"
+    return f"no output; the job is {state}"
+
+
+def _print(profile: Profile, job_id: str, query: dict[str, Any], printed: _Printed) -> None:
     """Print one stream, with a note on stderr if its beginning is not kept any more."""
     stream = query["stream"]
     with opened(profile, job_path(job_id, "output"), query) as answer:
@@ -94,12 +121,7 @@ def _print(profile: Profile, job_id: str, query: dict[str, Any]) -> None:
         if begin > query["offset"]:
             pruned = answer.headers.get(SOURCE_HEADER, "").partition(", ")[2]
             why = f"were {pruned}" if pruned else "are no longer kept"
+            printed.any = True
             complain(f"the first {begin} bytes of {stream} {why}; the output starts behind them")
         for piece in answer.pieces():
-            _write(stream, piece)
-
-
-def _write(stream: str, data: bytes) -> None:
-    file = sys.stderr.buffer if stream == "stderr" else sys.stdout.buffer
-    file.write(data)
-    file.flush()
+            printed.write(stream, piece)
