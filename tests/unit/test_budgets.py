@@ -107,8 +107,8 @@ def test_why_names_the_budget_and_the_one_that_would_do(hours: int) -> None:
         "allocation would hold 2.0"
     ) in shown["answer"]
     assert (
-        "raise the budget of tenant t to 4 GPU hours (muster tenant set t --gpu-hours 4)"
-        in shown["changes"]
+        "raise the budget of tenant t to 4 GPU hours "
+        "(an administrator: muster tenant set t --gpu-hours 4)" in shown["changes"]
     )
 
 

@@ -20,6 +20,7 @@ CLUSTER = given().cluster
 def test_a_price_is_kept_in_millionths() -> None:
     fact = intents.price(CLUSTER, {"price": "2.50", "currency": "EUR"}, "h100", "ada")
     assert fact == f.PriceSet(name="h100", micros_per_hour=2_500_000, currency="EUR", user="ada")
+    assert intents.price(CLUSTER, {"price": 2.5, "currency": "eur"}, "h100", "ada") == fact
     assert summary(fact) == "price of h100: 2.50 EUR for one GPU and hour, by ada"
     assert intents.micros_of(0.1) == 100_000 and intents.micros_of(3) == 3_000_000
 

@@ -302,8 +302,8 @@ def test_a_month_s_budget_that_is_used_up_is_named_with_its_end() -> None:
         "tenant t has used up its budget of 3 GPU hours for this month: no more of its jobs start"
     )
     assert (
-        answer["remedy"]
-        == "raise the budget of tenant t to 4 GPU hours (muster tenant set t --gpu-hours 4)"
+        answer["remedy"] == "raise the budget of tenant t to 4 GPU hours "
+        "(an administrator: muster tenant set t --gpu-hours 4)"
     )
 
 

@@ -63,7 +63,7 @@ def test_a_limit_is_raised_as_far_as_the_job_or_those_before_it_need() -> None:
     limit = f.TenantSet(tenant=TenantId("t"), max_gpu_share=100)
     one = named(registered("a"), limit, waiting("j", gpus=2, tenant="t"))
     assert one[:2] == [
-        "raise the limit of tenant t to 2 GPUs (muster tenant set t --gpus 2)",
+        "raise the limit of tenant t to 2 GPUs (an administrator: muster tenant set t --gpus 2)",
         "submit it again with 1 GPU a node instead of 2",
     ]
     more = named(
@@ -72,7 +72,10 @@ def test_a_limit_is_raised_as_far_as_the_job_or_those_before_it_need() -> None:
         waiting("first", gpus=2, tenant="t"),
         waiting("j", gpus=2, tenant="t"),
     )
-    assert more[0] == "raise the limit of tenant t to 4 GPUs (muster tenant set t --gpus 4)"
+    assert (
+        more[0]
+        == "raise the limit of tenant t to 4 GPUs (an administrator: muster tenant set t --gpus 4)"
+    )
 
 
 def test_a_limit_that_is_not_in_the_way_is_not_raised() -> None:

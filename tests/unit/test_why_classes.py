@@ -178,7 +178,10 @@ def test_a_limit_counts_the_share_that_a_memory_request_takes_of_the_card() -> N
         found["answer"]
         == "tenant t holds 0 of at most 0.25 GPUs, and this job asks for at least 0.5 more"
     )
-    assert found["remedy"] == "raise the limit of tenant t to 1 GPU (muster tenant set t --gpus 1)"
+    assert (
+        found["remedy"]
+        == "raise the limit of tenant t to 1 GPU (an administrator: muster tenant set t --gpus 1)"
+    )
     full = [*waiting("i", tenant="t", gpu_share=25), placed("i", member("a", 0, share=25))]
     found = answer(
         registered("a"), limit, full, waiting("j", tenant="t", gpu_memory_bytes=40 << 30)

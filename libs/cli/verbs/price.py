@@ -12,7 +12,7 @@ from libs.client.profile import read_profile
 
 COLUMNS: Final = (
     Column("NAME"),
-    Column("PRICE", right=True),
+    Column("PRICE PER GPU HOUR", right=True),
     Column("CURRENCY"),
     Column("SINCE"),
     Column("UNTIL"),

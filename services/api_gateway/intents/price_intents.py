@@ -76,13 +76,13 @@ def price(cluster: Cluster, body: object, name: str, user: str) -> PriceSet:
     check_known(body, PRICE_FIELDS, "field")
     request = convert(dict(body), PriceBody)
     currency = request.currency or last_currency(cluster)
-    if not _CURRENCY.fullmatch(currency):
+    if not _CURRENCY.fullmatch(currency.upper()):
         raise Refused(
             f"currency: {currency[:16]!r} is not a currency: give its code of three letters, for "
             "example EUR"
         )
     return PriceSet(
-        name=name, micros_per_hour=micros_of(request.price), currency=currency, user=user
+        name=name, micros_per_hour=micros_of(request.price), currency=currency.upper(), user=user
     )
 
 

@@ -43,8 +43,8 @@ def raised(state: State, job: Job) -> Iterator[Change]:
             1, -(-missing // GPU_HOUR_SHARE_MS)
         )
         what = (
-            f"raise the budget of tenant {job.tenant} to {hours} GPU hours (muster tenant set "
-            f"{job.tenant} --gpu-hours {hours})"
+            f"raise the budget of tenant {job.tenant} to {hours} GPU hours (an administrator: "
+            f"muster tenant set {job.tenant} --gpu-hours {hours})"
         )
         yield Change(what, (_set(tenant, gpu_hours=hours),), job.job_id, job.spec)
     elif over_pools(state, shape_of(job)):
@@ -52,8 +52,8 @@ def raised(state: State, job: Job) -> Iterator[Change]:
         least = pools_taken(state, tenant) + request.nodes * request.pools
         mib = -(-least // MIB)
         what = (
-            f"raise the limit of tenant {job.tenant} to {mib} MiB of memory pools (muster tenant "
-            f"set {job.tenant} --pool {mib}MiB)"
+            f"raise the limit of tenant {job.tenant} to {mib} MiB of memory pools (an "
+            f"administrator: muster tenant set {job.tenant} --pool {mib}MiB)"
         )
         yield Change(what, (_set(tenant, max_pool_bytes=mib * MIB),), job.job_id, job.spec)
     elif tenant.max_gpu_share:
@@ -69,8 +69,8 @@ def raised(state: State, job: Job) -> Iterator[Change]:
             if share > tenant.max_gpu_share:
                 most = share // WHOLE_GPU
                 what = (
-                    f"raise the limit of tenant {job.tenant} to {counted(most, 'GPU')} (muster "
-                    f"tenant set {job.tenant} --gpus {most})"
+                    f"raise the limit of tenant {job.tenant} to {counted(most, 'GPU')} (an "
+                    f"administrator: muster tenant set {job.tenant} --gpus {most})"
                 )
                 yield Change(what, (_set(tenant, max_gpu_share=share),), job.job_id, job.spec)
 
