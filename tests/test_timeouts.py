@@ -284,7 +284,7 @@ STAY: Final[dict[str, str]] = {
         commands.BACKGROUND_S commands.DOWN_S commands.LEFT_BEHIND_GRACE_S commands.POLL_S
         compose.server.FAREWELL_S keeper.ANSWER_S
         keeper.ASK_EVERY_S keeper.RELOAD_PAUSE_S launcher.KEEPER_STOP_S launcher.LOG_S
-        launcher.READY_ASK_S launcher.READY_POLL_S
+        launcher.READY_ASK_S farewell.ASK_S launcher.READY_POLL_S
         launcher.SCHEDULER_STOP_S living.POLL_S local_gpus.SURVEY_S nats_config.TLS_S
         processes.BACKOFF_FIRST_S processes.BACKOFF_MAX_S
         processes.SETTLED_S server_file.TEST_S servers.POLL_S servers.READY_S servers.STOP_S""",

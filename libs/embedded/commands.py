@@ -21,6 +21,7 @@ from libs.common.safety.folder_walk import remove_tree
 from libs.common.settings import configuration
 from libs.doctor import disk
 from libs.embedded import (
+    farewell,
     identity,
     living,
     local_gpus,
@@ -97,13 +98,16 @@ def down(options: Options) -> int:
         hint = f": use `muster down --state {other}` for the one in {other}" if other else ""
         say(f"no cluster runs in {state}{hint}")
         return 0
+    known = shape.load(state)
+    jobs = farewell.running_jobs(state, known) if known is not None else None
     os.kill(found.launcher.pid, signal.SIGTERM)
     if not living.wait_gone([found.launcher], DOWN_S):
         raise Unavailable(
             f"the cluster in {state} (pid {found.launcher.pid}) has not stopped after "
             f"{DOWN_S:.0f} s: see {plan.logs(state)}"
         )
-    say(f"the cluster in {state} has stopped")
+    going_on = farewell.words(jobs, configuration.read().stop_lease_ms)
+    say(f"the cluster in {state} has stopped. {going_on}")
     return 0
 
 
@@ -187,7 +191,7 @@ def _remove_unused(state: Path) -> None:
 def _other_running(state: Path) -> Path | None:
     """Return another state directory, which the profile names, if its cluster runs."""
     try:
-        named = profile.kept_state()
+        named = profile.kept_state(state)
         if named is None or named == state or runfile.running(named) is None:
             return None
     except (MusterError, OSError):

@@ -24,6 +24,7 @@ from libs.common.transport import connection_nats, log_jetstream
 from libs.embedded import (
     certificate_files,
     disk_watch,
+    farewell,
     identity,
     nats_config,
     permissions,
@@ -311,11 +312,8 @@ class Launcher:
         self._farewell()
 
     def _farewell(self) -> None:
-        minutes = self.settings.stop_lease_ms / 60_000
-        self.say(
-            f"stopped. Running jobs go on under their supervisors for up to {minutes:.0f} min; "
-            "`muster up` takes them back. Then `muster cancel JOB` ends one."
-        )
+        going_on = farewell.words(None, self.settings.stop_lease_ms)
+        self.say(f"stopped. {going_on} Then `muster cancel JOB` ends one.")
 
 
 async def _has_log(log: log_jetstream.JetStreamLog) -> bool:

@@ -31,9 +31,9 @@ def known_key(state: Path) -> str:
     return kept.key if kept is not None else ""
 
 
-def kept_state() -> Path | None:
-    """Return the state directory that the user's profile names; None for a login or no profile."""
-    kept = _kept(profile_path())
+def kept_state(state: Path) -> Path | None:
+    """Return the state directory that this cluster's profile names; None if it names none."""
+    kept = _kept(path_of(state))
     return Path(kept.state) if kept is not None and kept.state else None
 
 

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from libs.common.errors import Corrupt, Refused, TooNew
-from libs.embedded import commands, identity, living, plan, runfile, servers, shape
+from libs.embedded import commands, farewell, identity, living, plan, runfile, servers, shape
 from libs.embedded.shape import Options, Shape
 
 WAIT_S = 30.0
@@ -45,6 +45,7 @@ class Ready(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         # A process that has not begun would not hear that it is to stop.
         self.send_response(200 if begun() >= 5 else 503); self.end_headers()
+        self.wfile.write(b'{"jobs": [{}, {}]}')
 def stop(*_):
     open(sys.argv[2], 'a').write(sys.argv[1] + chr(10)); sys.exit(0)
 signal.signal(signal.SIGTERM, stop)
@@ -121,10 +122,18 @@ def test_down_stops_the_cluster_and_a_second_down_finds_none(
 ) -> None:
     options = Options(state=tmp_path / "state")
     assert commands.down(options) == 0
-    assert "has stopped" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "has stopped. 2 jobs go on under supervisors for up to 10 min" in said
     assert running.wait(WAIT_S) == 0
     assert commands.down(options) == 0
     assert "no cluster runs in" in capsys.readouterr().out
+
+
+def test_farewell_counts_the_jobs_if_the_gateway_told_their_number(tmp_path: Path) -> None:
+    assert farewell.words(0, 60_000) == "No job was running."
+    assert farewell.words(1, 60_000).startswith("1 job goes on under supervisors for up to 1 min")
+    assert farewell.words(None, 60_000).startswith("Running jobs go on")
+    assert farewell.running_jobs(tmp_path, Shape(cluster_id="c", port=1)) is None
 
 
 def test_second_up_reports_the_running_cluster(
