@@ -22,6 +22,7 @@ from libs.common.settings import configuration
 from libs.doctor import disk
 from libs.embedded import (
     farewell,
+    groups,
     identity,
     living,
     local_gpus,
@@ -130,6 +131,7 @@ def clean(options: Options) -> int:
             say("nothing was removed")
             return 1
         _end_left_processes(state)
+        left = groups.names_of(state)
         if not remove_tree(state):
             raise Refused(
                 f"{state} could not be removed completely: end the processes that write to it, "
@@ -137,6 +139,7 @@ def clean(options: Options) -> int:
             )
     finally:
         os.close(held)
+    groups.remove_empty(left, configuration.read().cgroup)
     say(f"removed {state}")
     return 0
 

@@ -4,7 +4,6 @@ import asyncio
 import logging
 import os
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +15,7 @@ from libs.common.devices.means import only_tenants
 from libs.common.errors import Unavailable
 from libs.common.model import NodeId
 from libs.common.process import service
+from libs.common.process.agent_names import name_on_machine
 from libs.common.process.cancellation import before
 from libs.common.process.clock import SystemClock
 from libs.common.process.pulse import CORE, HEARTBEATS, Pulse
@@ -74,7 +74,6 @@ from services.node_agent.supervisor.lease import Lease
 from services.node_agent.tracing.opening import tracing_of
 from services.node_agent.watchdog.lease_watchdog import Fence
 
-GROUP_DIGITS: Final = 8
 ENFORCED: Final = "enforced"
 USERS: Final = "users"
 
@@ -95,11 +94,8 @@ async def main(settings: Settings, stop: asyncio.Event) -> None:
 
 
 def _home(settings: Settings) -> Home:
-    """Return the agent's control groups. Agents that share a machine differ by their state
-    directory.
-    """
-    digest = sha256(bytes(Path(settings.state).resolve())).hexdigest()[:GROUP_DIGITS]
-    return prepare(settings.cgroup, f"{settings.node_id}-{digest}")
+    """Return the agent's control groups."""
+    return prepare(settings.cgroup, name_on_machine(settings.node_id, Path(settings.state)))
 
 
 def _machine(settings: Settings, driver: LocalDriver | SimulatedDriver, home: Home) -> Machine:
@@ -303,8 +299,8 @@ def _resident(settings: Settings, machine: Machine) -> Resident:
     tmpfs, in a folder that is this agent's alone.
     """
     state_dir = Path(settings.state)
-    digest = sha256(bytes(state_dir.resolve())).hexdigest()[:GROUP_DIGITS]
-    memory_dir = Path(settings.kept_memory_dir) / f"muster-{settings.node_id}-{digest}"
+    name = name_on_machine(settings.node_id, state_dir)
+    memory_dir = Path(settings.kept_memory_dir) / f"muster-{name}"
     return Resident(machine, state_dir, memory_dir, settings.kept_artefact_bytes)
 
 

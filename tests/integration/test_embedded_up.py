@@ -14,7 +14,16 @@ import msgspec
 import pytest
 
 from libs.common.errors import Corrupt, Refused, TooNew
-from libs.embedded import commands, farewell, identity, living, plan, runfile, servers, shape
+from libs.embedded import (
+    commands,
+    farewell,
+    identity,
+    living,
+    plan,
+    runfile,
+    servers,
+    shape,
+)
 from libs.embedded.shape import Options, Shape
 
 WAIT_S = 30.0
@@ -334,18 +343,6 @@ def test_last_shape_applies_unless_flags_change_it(tmp_path: Path) -> None:
 def test_invalid_shape_is_refused(tmp_path: Path, asked: Mapping[str, int]) -> None:
     with pytest.raises(Refused, match="out of range"):
         shape.prepare(msgspec.structs.replace(Options(state=tmp_path / "state"), **asked))
-
-
-def test_clean_removes_only_after_the_user_confirmed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    state = tmp_path / "state"
-    shape.save(state, Shape(cluster_id="c"))
-    monkeypatch.setattr("builtins.input", lambda _: "")
-    assert commands.clean(Options(state=state)) == 1 and state.exists()
-    monkeypatch.setattr("builtins.input", lambda _: "y")
-    assert commands.clean(Options(state=state)) == 0 and not state.exists()
-    assert commands.clean(Options(state=state)) == 0
 
 
 def test_each_process_gets_its_own_key_and_needed_variables_only(tmp_path: Path) -> None:
