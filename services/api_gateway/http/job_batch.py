@@ -141,13 +141,18 @@ class _Batch:
         self.problems[place] = problem
 
     async def record(self) -> None:
-        """Record the jobs that wait, as one commit."""
+        """Record the jobs that wait, as one commit.
+
+        Raises Problem and Unavailable as `Gateway.record` does if the jobs belong together.
+        """
         waiting, self.waiting, self.waiting_bytes = self.waiting, {}, 0
         if not waiting:
             return
         try:
             seq = await self.gateway.record(*waiting.values())
         except (Problem, Unavailable) as error:
+            if self.atomic:
+                raise  # the error says whether the jobs may have been recorded
             for place in waiting:
                 self.facts.pop(place)
                 self._refuse(place, error)
