@@ -173,6 +173,28 @@ async def test_jobs_that_the_log_does_not_take_are_unavailable(tmp_path: Path) -
         assert "no job of this batch" not in problem["detail"] and "job" not in problem
 
 
+async def test_batch_ends_where_the_log_does_not_take_its_jobs(tmp_path: Path) -> None:
+    large = {"command": ["true"], "env": {"A": "a" * 40_000}}
+    async with gateway_world(tmp_path, record_ms=300) as world:
+        append, clock, failed = world.log.append, asyncio.get_running_loop().time, []
+
+        async def late(subject: str, data: bytes, expected: int) -> int:
+            failed.append(clock())
+            if clock() < failed[0] + 0.4:
+                raise AppendUnknown("no answer")
+            return await append(subject, data, expected)
+
+        world.log.append = late  # type: ignore[method-assign]
+        after = {"command": ["true"], "after": "afterany:prep"}
+        found = await submit(world, {**large, "name": "prep"}, *[large] * 6, after)
+        assert {each["status"] for each in found["jobs"]} == {503}
+        details = [each["problem"]["detail"] for each in found["jobs"]]
+        assert "may have been recorded" in details[0]
+        assert details[-1].startswith("this job was not submitted, because earlier jobs")
+        await world.gateway.writer.emptied()
+        assert not any(fact.spec.after for fact in await submissions(world))
+
+
 @pytest.mark.attack
 async def test_key_without_the_right_to_submit_has_no_batch(tmp_path: Path) -> None:
     async with gateway_world(tmp_path) as root:

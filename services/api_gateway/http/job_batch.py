@@ -69,7 +69,7 @@ class _Batch:
     """The jobs of one request.
 
     `waiting` are the places and facts of the jobs that are not recorded yet. `atomic`: all jobs or
-    none.
+    none. `stopped` refuses all further jobs: a commit failed, and they may depend on its jobs.
     """
 
     def __init__(self, request: Request, keys: Sequence[Once], atomic: bool, dry: bool) -> None:
@@ -83,6 +83,7 @@ class _Batch:
         self.waiting: dict[int, JobSubmitted] = {}
         self.waiting_bytes = 0
         self.recorded: dict[JobId, int] = {}
+        self.stopped: Problem | None = None
 
     def check_keys(self) -> None:
         """Raise Problem 409 if the idempotency key belongs to another request."""
@@ -95,6 +96,7 @@ class _Batch:
     async def add(self, place: int, job: object) -> None:
         """Check a job, and let it wait for the next commit."""
         try:
+            self._check_stopped()
             fact = await self._checked(place, job)
             self.names.accept(fact)
             self.facts[place] = fact
@@ -124,16 +126,21 @@ class _Batch:
                     "fewer at once, or leave out all_or_nothing",
                 )
             await self.record()
+            self._check_stopped()
         tenant = self.gateway.check_recordable(fact, self.waiting_bytes + size)
         if self.waiting:
             self.gateway.time_shares.owe_change(tenant, 0)  # `record` charges for the first one
         self.waiting[place] = fact
         self.waiting_bytes += size
 
+    def _check_stopped(self) -> None:
+        if self.stopped is not None:
+            raise self.stopped
+
     def _refuse(self, place: int, error: Problem | Refused | Unavailable) -> None:
         if isinstance(error, Denied):
             self.request.scope["denied"] = error.detail
-        problem = error if isinstance(error, Problem) else Problem(_status(error), str(error))
+        problem = _problem_of(error)
         if self.atomic:
             text = f"jobs[{place}]: {problem.detail}; no job of this batch was submitted"
             kind = Denied if isinstance(problem, Denied) else Problem
@@ -156,6 +163,12 @@ class _Batch:
             for place in waiting:
                 self.facts.pop(place)
                 self._refuse(place, error)
+            problem = _problem_of(error)
+            text = (
+                "this job was not submitted, because earlier jobs of the batch could not be "
+                f"recorded: {problem.detail}"
+            )
+            self.stopped = Problem(problem.status, text, **problem.more)
         else:
             self.recorded |= dict.fromkeys((fact.job_id for fact in waiting.values()), seq)
 
@@ -193,8 +206,10 @@ class _Batch:
         return BatchResult(status=201 if is_new else 200, job=job_shown(self.gateway.cluster, job))
 
 
-def _status(error: Refused | Unavailable) -> int:
-    return 422 if isinstance(error, Refused) else 503
+def _problem_of(error: Problem | Refused | Unavailable) -> Problem:
+    if isinstance(error, Problem):
+        return error
+    return Problem(422 if isinstance(error, Refused) else 503, str(error))
 
 
 def _shown(problem: Problem) -> BatchProblem:
