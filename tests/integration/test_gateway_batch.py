@@ -119,6 +119,19 @@ async def test_repeated_batch_is_answered_with_the_first_jobs(tmp_path: Path) ->
         assert len(await submissions(world)) == 1
 
 
+@pytest.mark.attack
+async def test_same_key_of_another_user_does_not_get_the_first_ones_jobs(tmp_path: Path) -> None:
+    async with (
+        gateway_world(tmp_path) as root,
+        root.as_("member", "ada") as ada,
+        root.as_("member", "bob") as bob,
+    ):
+        assert (await keyed(ada, GOOD))[0] == 200
+        status, _, problem = await keyed(bob, GOOD)
+        assert status == 409 and "another request" in problem["detail"]
+        assert (await keyed(ada, GOOD))[1]
+
+
 async def test_same_batches_at_two_gateways_are_the_same_jobs(tmp_path: Path) -> None:
     stream = MemoryStream()
     async with (

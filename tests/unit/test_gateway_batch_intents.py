@@ -6,8 +6,13 @@ from libs.common.errors import Refused
 from libs.common.facts import JobSubmitted
 from libs.common.model import BATCH_JOBS_MAX, JobId, JobSpec
 from services.api_gateway.access import log_bounds
-from services.api_gateway.access.idempotency import NEVER, once, once_each
+from services.api_gateway.access.idempotency import NEVER, once_each
+from services.api_gateway.access.roles import MEMBER, Principal
 from services.api_gateway.intents.batch_intents import Names, batch
+from services.api_gateway.problems import Problem
+
+ADA = Principal(key_id="k1", tenant="t", user="ada", role=MEMBER)
+BOB = Principal(key_id="k2", tenant="t", user="bob", role=MEMBER)
 
 
 def test_batch_is_an_object_with_a_bounded_list_of_jobs() -> None:
@@ -51,11 +56,19 @@ def test_job_that_names_a_refused_one_is_refused() -> None:
 
 
 def test_each_job_of_a_batch_has_its_own_id_and_the_digest_of_the_request() -> None:
-    first = once_each("key", "batch", "t", {"jobs": [1, 2]}, 2)
+    first = once_each("key", "batch", ADA, {"jobs": [1, 2]}, 2)
     assert len({each.id for each in first}) == 2
-    assert {each.digest for each in first} == {once("key", "batch", "t", {"jobs": [1, 2]}).digest}
-    assert once_each("key", "batch", "t", {"jobs": [1]}, 1)[0].id == first[0].id
-    assert once_each(None, "batch", "t", {}, 2) == (NEVER, NEVER)
+    assert len({each.digest for each in first}) == 1
+    other = once_each("key", "batch", ADA, {"jobs": [1]}, 1)
+    assert other[0].id == first[0].id and other[0].digest != first[0].digest
+    assert once_each(None, "batch", ADA, {}, 2) == (NEVER, NEVER)
+
+
+def test_batch_of_another_user_of_the_tenant_is_another_request() -> None:
+    ada, bob = (once_each("key", "batch", user, {"jobs": [1]}, 1)[0] for user in (ADA, BOB))
+    assert ada.id == bob.id and ada.digest != bob.digest
+    with pytest.raises(Problem, match="the key was used for another request"):
+        bob.check(tenant_agrees=True, digest=ada.digest)
 
 
 def test_problems_of_a_full_log_name_the_remedy() -> None:

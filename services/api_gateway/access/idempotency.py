@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from libs.common.errors import Refused
+from services.api_gateway.access.roles import Principal
 from services.api_gateway.problems import Problem
 
 HEADER: Final = "idempotency-key"
@@ -60,13 +61,15 @@ def once(header: str | None, kind: str, tenant: str, body: object) -> Once:
 
 
 def once_each(
-    header: str | None, kind: str, tenant: str, body: object, count: int
+    header: str | None, kind: str, principal: Principal, body: object, count: int
 ) -> tuple[Once, ...]:
     """Return the id and digest of each of the things that one request creates.
 
-    All have the digest of the whole request. Raises as `once`.
+    All have the digest of the whole request and its user: the body need not name the user, and
+    another user of the tenant must not get the first one's things. Raises as `once`.
     """
-    whole = once(header, kind, tenant, body)
+    tenant = principal.tenant
+    whole = once(header, kind, tenant, [principal.user, body])
     if header is None:
         return (NEVER,) * count
     return tuple(Once(_id(kind, tenant, header, str(each)), whole.digest) for each in range(count))

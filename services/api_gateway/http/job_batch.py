@@ -43,8 +43,8 @@ async def submit_jobs(request: Request) -> Response:
     """Submit several jobs. The answer comes when they are stored and visible to the next read."""
     query, body = read(request, SubmitQuery), await body_of(request)
     asked = batch_intents.batch(body)
-    tenant, header = principal_of(request).tenant, request.headers.get(idempotency.HEADER)
-    keys = idempotency.once_each(header, "batch", tenant, body, len(asked.jobs))
+    principal, header = principal_of(request), request.headers.get(idempotency.HEADER)
+    keys = idempotency.once_each(header, "batch", principal, body, len(asked.jobs))
     batch = _Batch(request, keys, atomic=asked.all_or_nothing, dry=query.dry_run)
     async with batch.gateway.claims.of(keys[0].id):
         batch.check_keys()
