@@ -147,6 +147,34 @@ async def test_same_batches_at_two_gateways_are_the_same_jobs(tmp_path: Path) ->
         assert len(world.gateway.claims) == 0
 
 
+async def test_key_used_at_another_gateway_meanwhile_names_the_jobs_that_exist(
+    tmp_path: Path,
+) -> None:
+    stream = MemoryStream()
+    async with (
+        gateway_world(tmp_path, stream) as world,
+        gateway_world(tmp_path, stream, instance="b") as other,
+    ):
+        append, appending, first_done = other.log.append, asyncio.Event(), asyncio.Event()
+
+        async def after_the_first(subject: str, data: bytes, expected: int) -> int:
+            appending.set()
+            await first_done.wait()
+            return await append(subject, data, expected)
+
+        other.log.append = after_the_first  # type: ignore[method-assign]
+        late = asyncio.create_task(keyed(other, GOOD, GOOD, all_or_nothing=True))
+        await appending.wait()
+        first = await keyed(world, GOOD, all_or_nothing=True)
+        first_done.set()
+        status, _, problem = await late
+        made = [fact.job_id for fact in await submissions(world)]
+        assert (first[0], status, problem["job"]) == (200, 409, 0)
+        assert "no job" not in problem["detail"]
+        assert made[-1] != first[2]["jobs"][0]["job"]["id"]
+        assert problem["detail"].endswith(f"were submitted, cancel them: {made[-1]}")
+
+
 async def test_each_job_counts_against_the_tenants_bytes(tmp_path: Path) -> None:
     async with (
         gateway_world(tmp_path, tenant_bytes_per_minute=4_000) as root,

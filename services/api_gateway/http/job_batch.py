@@ -173,13 +173,19 @@ class _Batch:
             self.recorded |= dict.fromkeys((fact.job_id for fact in waiting.values()), seq)
 
     async def results(self) -> list[BatchResult]:
-        """Return the answer for each job, in the order of the request."""
+        """Return the answer for each job, in the order of the request.
+
+        Raises Problem 409 if the jobs belong together and another gateway used the idempotency key
+        for other ones meanwhile.
+        """
         found = []
         for place in range(len(self.keys)):
             if place in self.facts and not self.dry:
                 self._check_replay(place)
             found.append(self._result(place))
             await asyncio.sleep(0)
+        if self.atomic and self.problems:
+            raise self._in_part(found)
         return found
 
     def _check_replay(self, place: int) -> None:
@@ -191,7 +197,16 @@ class _Batch:
             self.keys[place].check(job.tenant == self.facts[place].tenant, job.request)
         except Problem as problem:
             self.facts.pop(place)
-            self._refuse(place, problem)
+            self.problems[place] = problem
+
+    def _in_part(self, found: Sequence[BatchResult]) -> Problem:
+        """Return the problem of the first job that has one; it names the jobs that exist now."""
+        place = min(self.problems)
+        problem = self.problems[place]
+        made = ", ".join(each.job.id for each in found if each.job is not None)
+        also = f"; these jobs of this batch were submitted, cancel them: {made}" if made else ""
+        text = f"jobs[{place}]: {problem.detail}{also}"
+        return Problem(problem.status, text, **{**problem.more, "job": place})
 
     def _result(self, place: int) -> BatchResult:
         if place in self.problems:
