@@ -11,6 +11,7 @@ from libs.cli.formats.job_fields import Written
 from libs.cli.formats.uploading import with_upload
 from libs.cli.gateway import ask
 from libs.cli.jobs import Job
+from libs.client.errors import ApiError
 from libs.client.profile import Profile
 from libs.common.errors import Refused
 from libs.common.model import BATCH_JOBS_MAX
@@ -24,7 +25,8 @@ def submit(
 ) -> Iterator[Job | Declined]:
     """Yield the answer for each job, in order.
 
-    Raises Declined for a single job, or if none of them was submitted.
+    Raises Declined for a single job, and if a request fails: then it names the first job without an
+    answer.
     """
     if len(written) == 1:
         yield _single(profile, written[0], dry_run)
@@ -43,10 +45,10 @@ def _batches(
     from libs.client import batches
 
     jobs = [with_upload(profile, each.job, dry_run) for each in written]
-    place = 0
+    done = 0
     for part in [jobs] if all_or_nothing else batches.split(jobs):
-        found = written[place : place + len(part)]
-        place += len(part)
+        found, left = written[done : done + len(part)], written[done:]
+        done += len(part)
         try:
             answer = ask(
                 profile,
@@ -55,9 +57,9 @@ def _batches(
                 query={"dry_run": "true" if dry_run else None},
                 body={"jobs": part, "all_or_nothing": all_or_nothing},
             )
-        except Declined as error:
+        except ApiError as error:
             if all_or_nothing or error.status not in NO_ROUTE:
-                raise _placed(error, written) from error
+                raise _placed(error, written, left) from error
             for each in found:
                 yield _or_refusal(profile, each, dry_run)
             continue
@@ -96,8 +98,15 @@ def _at(written: Written, error: Declined) -> Declined:
     return Declined(text, error.status, error.body)
 
 
-def _placed(error: Declined, written: list[Written]) -> Declined:
-    """Return the error of a whole batch, with the place of the job that it is about."""
+def _placed(error: ApiError, written: list[Written], left: list[Written]) -> ApiError:
+    """Return the error of a whole batch, with the place of the job that it is about.
+
+    `left` are the jobs without an answer.
+    """
+    if len(left) < len(written):
+        rest = " and the jobs after it" if len(left) > 1 else ""
+        text = f"the request for {left[0].place}{rest} failed: {error}"
+        return Declined(text, error.status, error.body)
     job = error.body.get("job")
     if not isinstance(job, int) or not 0 <= job < len(written):
         return error

@@ -77,6 +77,20 @@ def test_jobs_that_belong_together_are_refused_together(world: World) -> None:
     assert code == 2 and "101 jobs are too many: give at most 100" in err
 
 
+@pytest.mark.parametrize("form", ["table", "json"])
+def test_accepted_jobs_are_printed_when_a_later_request_fails(world: World, form: str) -> None:
+    ids = [f"j{number}" for number in range(100)]
+    parts = [accepted(*ids), Problem(403, "the key was revoked")]
+    world.routes[f"POST {BATCH}"] = lambda request: parts.pop(0)
+    (world.home / "jobs.yaml").write_text("command: [a]\n---\n" * 101 + "command: [a]\n")
+    code, out, err = world.run("submit", "-o", form, "jobs.yaml")
+    assert code == 1
+    assert (out.split() if form == "table" else [job["id"] for job in json.loads(out)]) == ids
+    assert err == (
+        "muster: the request for jobs.yaml:201 and the jobs after it failed: the key was revoked\n"
+    )
+
+
 def test_gateway_without_batches_gets_one_request_for_each_job(world: World) -> None:
     ids = iter(("ja", "jb"))
     world.routes[f"POST {BATCH}"] = Problem(404, "no such route")

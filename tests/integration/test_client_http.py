@@ -13,7 +13,9 @@ import pytest
 
 from libs.client.asynchronous.client import AsyncClient
 from libs.client.errors import (
+    ApiError,
     Conflict,
+    Forbidden,
     FunctionFailed,
     InvalidRequest,
     NotFound,
@@ -24,6 +26,8 @@ from libs.client.errors import (
 )
 from libs.client.synchronous.client import Client
 from libs.client.synchronous.functions import Future
+from libs.client.synchronous.job import Job
+from libs.common.model import BATCH_JOBS_MAX
 from libs.embedded import certificates
 from tests.integration import cli_world
 from tests.integration.cli_world import Break, Problem, Request, World, ended, line, output, state
@@ -87,6 +91,24 @@ def test_a_refusal_is_raised_at_once(
     with pytest.raises(kind, match="99 is out of bounds"):
         client.jobs.get("j1")
     assert len(world.asked("GET", "/v1/jobs/j1")) == 1
+
+
+def test_jobs_of_the_first_requests_are_returned_when_a_later_one_fails(
+    world: World, client: Client
+) -> None:
+    first = {"jobs": [{"status": 201, "job": {"id": f"j{n}"}} for n in range(BATCH_JOBS_MAX)]}
+    path = "/v1/jobs:batch"
+    world.routes[f"POST {path}"] = Replies(first, Problem(403, "the key was revoked"))
+    jobs = [{"command": "true"}] * (2 * BATCH_JOBS_MAX + 1)
+    found = client.jobs.submit_all(jobs)
+    assert len(world.asked("POST", path)) == 2
+    assert [each.id for each in found if isinstance(each, Job)] == [
+        f"j{n}" for n in range(BATCH_JOBS_MAX)
+    ]
+    errors = [each for each in found if isinstance(each, ApiError)]
+    assert len(errors) == BATCH_JOBS_MAX + 1 and isinstance(errors[-1], Forbidden)
+    with pytest.raises(Forbidden):
+        client.jobs.submit_all(jobs)
 
 
 def test_a_gateway_that_does_not_answer_is_named(world: World) -> None:

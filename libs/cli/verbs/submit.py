@@ -5,6 +5,7 @@ Stdout gets only the ids, so that scripts can read them.
 
 import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
@@ -15,6 +16,7 @@ from libs.cli.formats.job_fields import Written
 from libs.cli.jobs import Job
 from libs.cli.submitting import submit
 from libs.cli.terminal.output import complain, formatted, print_value
+from libs.client.errors import ApiError
 from libs.client.profile import Profile, read_profile
 from libs.common.errors import Refused
 
@@ -74,9 +76,27 @@ def command(
     """
     profile = read_profile()
     written = _written(ctx, what, profile, values)
-    accepted, code = [], 0
     answers = submit(profile, written, dry_run, all_or_nothing)
-    for (place, _, warnings), answer in zip(written, answers, strict=True):
+    accepted: list[Job] = []
+    try:
+        code = _print_each(zip(written, answers, strict=True), accepted, dry_run, form)
+    except ApiError:
+        if accepted:
+            print_value(accepted, form)
+        raise
+    print_value(accepted if len(written) > 1 else accepted[0], form)
+    return code
+
+
+def _print_each(
+    answers: Iterable[tuple[Written, Job | Declined]], accepted: list[Job], dry_run: bool, form: str
+) -> int:
+    """Print the answers, add the accepted jobs to `accepted`, and return the exit code.
+
+    Raises ApiError if a request fails; the jobs before it are in `accepted`.
+    """
+    code = 0
+    for (place, _, warnings), answer in answers:
         if isinstance(answer, Declined):
             complain(str(answer))
             code = answer.exit_code
@@ -87,7 +107,6 @@ def command(
             print(f"{place or 'the job'} is valid" if dry_run else answer["id"], flush=True)
         for warning in answer["warnings"]:
             complain(f"warning: {warning}")
-    print_value(accepted if len(written) > 1 else accepted[0], form)
     return code
 
 

@@ -107,6 +107,9 @@ class AsyncJobs:
         Each of `jobs` has the arguments of `submit` by their names; `upload` is the hash of an
         archive. Jobs are submitted or refused by themselves. With `all_or_nothing` all are
         submitted, or the first refusal is raised; then at most 100 are allowed.
+
+        Raises ApiError if the first request fails. If a later one does, the rest is not submitted,
+        and each job of it has that error. To repeat all, use the same `idempotency_key`.
         """
         bodies = [self._batched(job) for job in jobs]
         key = idempotency_key or uuid.uuid4().hex
@@ -114,7 +117,12 @@ class AsyncJobs:
         for number, part in enumerate([bodies] if all_or_nothing else batches.split(bodies)):
             body = {"jobs": part, "all_or_nothing": all_or_nothing}
             call = calls.changing("POST", batches.PATH, body, key=f"{key}-{number}")
-            answer = await self.connection.ask(call, BatchAnswer)
+            try:
+                answer = await self.connection.ask(call, BatchAnswer)
+            except ApiError as error:
+                if not found:
+                    raise
+                return [*found, *[error] * (len(bodies) - len(found))]
             found += [
                 batches.refusal(structs.asdict(each.problem))
                 if each.problem is not None
