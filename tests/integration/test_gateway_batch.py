@@ -85,6 +85,23 @@ async def test_job_may_wait_for_an_earlier_one_of_its_batch(tmp_path: Path) -> N
         assert "was refused" in found["jobs"][1]["problem"]["detail"]
 
 
+async def test_job_does_not_wait_for_an_element_of_an_older_array_of_that_name(
+    tmp_path: Path,
+) -> None:
+    async with gateway_world(tmp_path) as world:
+        old = await world.submit(name="train")
+        found = await submit(
+            world,
+            {"command": ["true"], "name": "train", "array": "0-9"},
+            {"command": ["true"], "after": "afterok:train_3"},
+            {"command": ["true"], "name": old["id"]},
+            {"command": ["true"], "after": f"afterok:{old['id']}"},
+        )
+        assert [each["status"] for each in found["jobs"]] == [201, 422, 201, 201]
+        assert "an element of an array" in found["jobs"][1]["problem"]["detail"]
+        assert found["jobs"][3]["job"]["after"] == [old["id"]]
+
+
 async def test_dry_run_shows_each_job_and_records_none(tmp_path: Path) -> None:
     async with gateway_world(tmp_path) as world:
         found = await world.ask("POST", f"{BATCH}?dry_run=true", json={"jobs": [GOOD, WRONG]})

@@ -4,7 +4,7 @@ import pytest
 
 from libs.common.errors import Refused
 from libs.common.facts import JobSubmitted
-from libs.common.model import BATCH_JOBS_MAX, JobId, JobSpec
+from libs.common.model import BATCH_JOBS_MAX, Array, JobId, JobSpec
 from services.api_gateway.access import log_bounds
 from services.api_gateway.access.idempotency import NEVER, once_each
 from services.api_gateway.access.roles import MEMBER, Principal
@@ -53,6 +53,21 @@ def test_job_that_names_a_refused_one_is_refused() -> None:
     with pytest.raises(Refused, match="'train' is an earlier job of this batch"):
         names.find("train")
     assert names.find("") is None
+
+
+def test_element_of_an_array_of_the_batch_is_refused() -> None:
+    names = Names()
+    array = JobSpec(command=("x",), name="train", array=Array(ranges=((0, 9, 1),)))
+    names.accept(JobSubmitted(job_id=JobId("j1"), spec=array))
+    names.refuse({"name": "other", "array": "0-9"})
+    assert (names.find("train"), names.find("trains_3")) == ("j1", None)
+    for ref in ("train_3", "other_3"):
+        with pytest.raises(Refused, match="is an element of an array of this batch"):
+            names.find(ref)
+    names.accept(JobSubmitted(job_id=JobId("j2"), spec=JobSpec(command=("x",), name="train_3")))
+    assert names.find("train_3") == "j2"
+    names.accept(JobSubmitted(job_id=JobId("j3"), spec=JobSpec(command=("x",), name="train")))
+    assert names.find("train_4") is None
 
 
 def test_each_job_of_a_batch_has_its_own_id_and_the_digest_of_the_request() -> None:

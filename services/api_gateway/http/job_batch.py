@@ -15,7 +15,7 @@ from libs.common import facts as f
 from libs.common.errors import Refused, Unavailable
 from libs.common.facts import JobSubmitted
 from libs.common.model import JobId
-from services.api_gateway.access import idempotency
+from services.api_gateway.access import idempotency, roles
 from services.api_gateway.access.idempotency import Once
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.answer_types import DryRun
@@ -114,6 +114,13 @@ class _Batch:
         )
 
     def _named(self, ref: str) -> JobId:
+        """Return the id of the job that `after` names: a whole id, a job of this batch, or another.
+
+        Raises Refused and Problem.
+        """
+        known = self.gateway.cluster.jobs.get(JobId(ref))
+        if known is not None and roles.sees(principal_of(self.request), known.tenant):
+            return known.job_id
         return self.names.find(ref) or job_of(self.request, ref).job_id
 
     async def _wait(self, place: int, fact: JobSubmitted) -> None:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from libs.common import arrays
 from libs.common.errors import Refused
 from libs.common.facts import COMMIT_BYTES_MAX, JobSubmitted
 from libs.common.model import BATCH_JOBS_MAX, JobId
@@ -53,24 +54,34 @@ class Names:
 
     def __init__(self) -> None:
         self._ids: dict[str, JobId | None] = {}
+        self._arrays: set[str] = set()
 
     def accept(self, fact: JobSubmitted) -> None:
         """Note an accepted job."""
-        if fact.spec.name:
-            self._ids[fact.spec.name] = fact.job_id
+        self._note(fact.spec.name, fact.job_id, is_array=fact.spec.array is not None)
 
     def refuse(self, job: object) -> None:
         """Note a refused job, so that no job runs after an older one of the same name instead."""
         name = job.get("name") if isinstance(job, dict) else None
-        if isinstance(name, str) and name:
-            self._ids[name] = None
+        if isinstance(job, dict) and isinstance(name, str):
+            self._note(name, None, is_array="array" in job)
+
+    def _note(self, name: str, job_id: JobId | None, is_array: bool) -> None:
+        if not name:
+            return
+        self._ids[name] = job_id
+        if is_array:
+            self._arrays.add(name)
+        else:
+            self._arrays.discard(name)
 
     def find(self, ref: str) -> JobId | None:
         """Return the id of the last earlier job with this name; None if there is none.
 
-        Raises Refused if that job was refused.
+        Raises Refused if that job was refused, and for an element of an array of this batch.
         """
         if ref not in self._ids:
+            self._check_element(ref)
             return None
         job_id = self._ids[ref]
         if job_id is None:
@@ -79,3 +90,15 @@ class Names:
                 "it, and submit both again"
             )
         return job_id
+
+    def _check_element(self, ref: str) -> None:
+        """Raise Refused for an element of an array of this batch, which has not begun.
+
+        Otherwise the job would run after the element of an older array of the same name.
+        """
+        array, _ = arrays.element_of(ref)
+        if array in self._arrays:
+            raise Refused(
+                f"after: {ref[:64]!r} is an element of an array of this batch, and has not begun: "
+                f"give the array, {array[:64]!r}, or submit this job when the element runs"
+            )
