@@ -43,6 +43,17 @@ async def recorded(world: World) -> list[AccessEntry]:
     return sorted(found, key=lambda entry: entry.at_ns)
 
 
+async def test_denied_jobs_of_a_batch_are_all_in_its_record(world: World) -> None:
+    async with world.as_("member", "ada") as ada:
+        mine, bobs = {"command": ["true"]}, {"command": ["true"], "user": "bob"}
+        jobs = {"jobs": [bobs, mine, {**bobs, "user": "eve"}]}
+        found = await ada.ask("POST", "/v1/jobs:batch", json=jobs)
+        assert [each["status"] for each in found["jobs"]] == [403, 201, 403]
+    (row,) = [entry for entry in await recorded(world) if entry.route == "/v1/jobs:batch"]
+    assert row.status == 200 and row.denied.startswith("jobs 0, 2: ")
+    assert found["jobs"][0]["problem"]["detail"][:40] in row.denied
+
+
 async def test_allowed_and_denied_requests_are_recorded_without_keys_or_bodies(
     world: World,
 ) -> None:

@@ -4,11 +4,12 @@ import pytest
 
 from libs.common.errors import Refused
 from libs.common.facts import JobSubmitted
+from libs.common.messages.access_entry import TEXT_MAX
 from libs.common.model import BATCH_JOBS_MAX, Array, JobId, JobSpec
 from services.api_gateway.access import log_bounds
 from services.api_gateway.access.idempotency import NEVER, once_each
 from services.api_gateway.access.roles import MEMBER, Principal
-from services.api_gateway.intents.batch_intents import Names, batch
+from services.api_gateway.intents.batch_intents import NUMBERS_CHARS_MAX, Names, batch, denials
 from services.api_gateway.problems import Problem
 
 ADA = Principal(key_id="k1", tenant="t", user="ada", role=MEMBER)
@@ -68,6 +69,15 @@ def test_element_of_an_array_of_the_batch_is_refused() -> None:
     assert names.find("train_3") == "j2"
     names.accept(JobSubmitted(job_id=JobId("j3"), spec=JobSpec(command=("x",), name="train")))
     assert names.find("train_4") is None
+
+
+def test_denials_of_a_batch_are_one_bounded_text() -> None:
+    assert denials({0: "no", 3: "no", 7: "never"}) == "jobs 0, 3, 7: no; never"
+    many = denials(dict.fromkeys(range(100), "no"))
+    numbers, more = many.removeprefix("jobs ").removesuffix(" more: no").split(" and ")
+    assert len(numbers) <= NUMBERS_CHARS_MAX
+    assert numbers.split(", ") == [str(place) for place in range(100 - int(more))]
+    assert len(denials({0: "x" * 1_000})) == TEXT_MAX
 
 
 def test_each_job_of_a_batch_has_its_own_id_and_the_digest_of_the_request() -> None:

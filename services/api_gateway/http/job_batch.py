@@ -80,6 +80,7 @@ class _Batch:
         self.names = batch_intents.Names()
         self.facts: dict[int, JobSubmitted] = {}
         self.problems: dict[int, Problem] = {}
+        self.denied: dict[int, str] = {}
         self.waiting: dict[int, JobSubmitted] = {}
         self.waiting_bytes = 0
         self.recorded: dict[JobId, int] = {}
@@ -146,7 +147,8 @@ class _Batch:
 
     def _refuse(self, place: int, error: Problem | Refused | Unavailable) -> None:
         if isinstance(error, Denied):
-            self.request.scope["denied"] = error.detail
+            self.denied[place] = error.detail
+            self.request.scope["denied"] = batch_intents.denials(self.denied)
         problem = _problem_of(error)
         if self.atomic:
             text = f"jobs[{place}]: {problem.detail}; no job of this batch was submitted"

@@ -3,6 +3,7 @@
 Pure. Tests: tests/unit/test_gateway_batch_intents.py.
 """
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -10,11 +11,15 @@ import msgspec
 from libs.common import arrays
 from libs.common.errors import Refused
 from libs.common.facts import COMMIT_BYTES_MAX, JobSubmitted
+from libs.common.messages.access_entry import TEXT_MAX
 from libs.common.model import BATCH_JOBS_MAX, JobId
 from services.api_gateway.intents.fields import check_known, convert, names_of
 
 # Bytes of the facts of one commit. Other tenants' facts have the rest of it.
 BYTES_MAX: Final = COMMIT_BYTES_MAX // 2
+
+# Characters of the places of denied jobs in the access record; the reasons have the rest.
+NUMBERS_CHARS_MAX: Final = TEXT_MAX // 4
 
 
 class BatchBody(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +52,16 @@ def batch(body: object) -> BatchBody:
     if not 1 <= len(found.jobs) <= BATCH_JOBS_MAX:
         raise Refused(f"jobs: {len(found.jobs)} jobs: give 1 to {BATCH_JOBS_MAX} in one request")
     return found
+
+
+def denials(denied: Mapping[int, str]) -> str:
+    """Return why jobs of a batch were denied, by their places: one text for the access record."""
+    numbers = ", ".join(map(str, denied))
+    if len(numbers) > NUMBERS_CHARS_MAX:
+        cut = numbers[:NUMBERS_CHARS_MAX].rpartition(",")[0]
+        numbers = f"{cut} and {len(denied) - cut.count(',') - 1} more"
+    texts = "; ".join(dict.fromkeys(denied.values()))
+    return f"jobs {numbers}: {texts}"[:TEXT_MAX]
 
 
 class Names:
