@@ -83,10 +83,10 @@ def main() -> None:
 
 
 def _end(code: int) -> NoReturn:
-    """End the process, without taking the interpreter apart if nothing needs that.
+    """End the process, without the interpreter's shutdown if nothing needs it.
 
-    That takes a sixth of the time of a short command. A thread, or a function to call at the end,
-    needs it.
+    The shutdown takes a sixth of the time of a short command. A thread, or a function to call at
+    the end, needs it.
     """
     threads = sys.modules.get("threading")
     if atexit._ncallbacks() or (threads is not None and threads.active_count() > 1):

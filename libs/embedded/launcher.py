@@ -19,8 +19,10 @@ from typing import Final
 from libs.common.errors import MusterError, Unavailable
 from libs.common.messages.server_messages import ServerStatus
 from libs.common.process import nats_client as nats_client
+from libs.common.process.cancellation import end_all, heed
 from libs.common.settings import configuration
 from libs.common.transport import connection_nats, log_jetstream
+from libs.common.transport.log import Log
 from libs.embedded import (
     certificate_files,
     disk_watch,
@@ -95,8 +97,8 @@ class Launcher:
                 begun.result()
             await stopped
         finally:
-            begun.cancel()
-            watching.cancel()
+            # Both have ended before the stop, so that no process starts during it.
+            await end_all((begun, watching))
             await self._end_all()
         return KILLED if self.killed else 0
 
@@ -172,7 +174,7 @@ class Launcher:
         )
         log = log_jetstream.JetStreamLog(client)
         clock = asyncio.get_running_loop().time
-        # Not a timeout around the loop: the question may take its cancellation for its own end.
+        # Not a timeout around the loop: stream_info may swallow a cancellation.
         deadline = clock() + LOG_S
         while not await _has_log(log):
             if clock() >= deadline:
@@ -316,10 +318,11 @@ class Launcher:
         self.say(f"stopped. {going_on} Then `muster cancel JOB` ends one.")
 
 
-async def _has_log(log: log_jetstream.JetStreamLog) -> bool:
+async def _has_log(log: Log) -> bool:
     try:
         await log.bounds()
     except Unavailable:
+        heed()
         return False
     return True
 
