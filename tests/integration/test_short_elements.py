@@ -108,6 +108,18 @@ async def test_a_stopped_attempt_begins_no_other_element_and_gives_the_last_no_r
     assert seen(world, key) == (0, [0] * 5, 6)
 
 
+async def test_an_element_that_saves_its_work_and_exits_with_0_when_told_to_end_has_no_result(
+    world: World,
+) -> None:
+    script = "trap 'exit 0' TERM; echo ready; while :; do sleep 0.05; done"
+    key = await world.shell("job", script, elements=elements(numbers=NUMBERS[:1]))
+    await world.printed(key, b"ready")
+    await world.supervisors.stop(key, signal.SIGTERM, 5)
+    record = await world.told(key, "exited")
+    assert (record["reason"], record["exit_code"]) == ("stopped", None)
+    assert seen(world, key) == (0, [], 1)
+
+
 async def test_a_killed_supervisor_leaves_the_journal_exact(world: World, tmp_path: Path) -> None:
     done = tmp_path / "done"
     script = f"echo $MUSTER_ARRAY_TASK_ID >> {done}; test $MUSTER_ARRAY_TASK_ID != 107 || sleep 60"

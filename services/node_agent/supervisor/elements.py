@@ -88,10 +88,14 @@ class Elements:
             ending.end_late(self._grace_ns, now_ns)
 
     def ended(self, status: int | None, ending: Ending) -> None:
-        """Record the end of the element, if it ended by itself."""
+        """Record the end of the element, if it ended by itself or at its own time limit.
+
+        An element that was told to end with its attempt has no result, whatever its exit code: a
+        program may save its work and exit with 0.
+        """
         failure = self._failure()
         result = _result(status, failure, ending.is_late)
-        if ending.told is not None and result:
+        if ending.reason is not None and not ending.is_late:
             return
         if failure is not None:
             self.detail = failure[1]
