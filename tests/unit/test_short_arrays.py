@@ -308,14 +308,6 @@ def test_a_waiting_batch_that_is_cancelled_keeps_the_results_of_earlier_attempts
     assert array.elements is not None and array.elements.ended == {"completed": 4, "cancelled": 6}
 
 
-def test_an_agent_that_reports_success_without_all_results_is_not_believed() -> None:
-    state = running()
-    state = say(state, results("j_0-9", (4, 0)), finished("j_0-9", "a"), released("j_0-9", "a"))
-    closed = last(state)
-    assert isinstance(closed, f.JobClosed)
-    assert (closed.outcome, closed.reason) == ("failed", "element_lost")
-
-
 def test_an_element_of_a_short_array_cannot_be_cancelled_alone() -> None:
     state = given(NODE, short("0-9"))
     cancel = f.CancelRequested(job_id=JobId("j_3"))

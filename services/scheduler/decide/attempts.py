@@ -46,7 +46,7 @@ def settled(job: Job, wall_ns: int) -> JobClosed | JobRequeued:
     is_asked = job.stop_reason == reasons.REQUEUED or (
         job.stop_reason == reasons.IMAGES_DIFFER and job.spec.requeue
     )
-    if is_asked and job.cancel is None and _tries(job) < ATTEMPTS_MAX:
+    if is_asked and job.cancel is None and tries(job) < ATTEMPTS_MAX:
         return JobRequeued(
             job_id=job.job_id, attempt=job.attempt, reason=job.stop_reason, counted=False
         )
@@ -102,8 +102,8 @@ def _again_later(job: Job, reason: str, counted: bool, wall_ns: int) -> JobReque
     """
     again = JobRequeued(job_id=job.job_id, attempt=job.attempt, reason=reason, counted=counted)
     wait_ns = back_off_ns(job.refusals.count) if reason == reasons.REFUSED else 0
-    if reason in SUDDEN and _tries(job) > AT_ONCE_MAX:
-        wait_ns = back_off_ns(_tries(job) - AT_ONCE_MAX - 1)
+    if reason in SUDDEN and tries(job) > AT_ONCE_MAX:
+        wait_ns = back_off_ns(tries(job) - AT_ONCE_MAX - 1)
     if not wait_ns:
         return again
     excluded_until_ns = wall_ns + EXCLUDED_WAITS * wait_ns if reason == reasons.REFUSED else 0
@@ -155,7 +155,7 @@ def _had_completed(members: list[MemberView]) -> bool:
     return all(member.exit_code == 0 and member.reason != reasons.STOPPED for member in members)
 
 
-def _tries(job: Job) -> int:
+def tries(job: Job) -> int:
     """Return the number of attempts, without those that ended for other jobs or to get
     more nodes.
     """
@@ -183,7 +183,7 @@ def may_try_again(job: Job, reason: str, counted: bool) -> bool:
     A replica gets one only after a refusal, for example of its port. After a crash its model makes
     a new replica.
     """
-    if _tries(job) >= ATTEMPTS_MAX or reason == reasons.TIME_LIMIT:
+    if tries(job) >= ATTEMPTS_MAX or reason == reasons.TIME_LIMIT:
         return False
     if reason == reasons.REFUSED:
         return job.refusals.count + 1 < REFUSALS_MAX

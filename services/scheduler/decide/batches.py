@@ -2,7 +2,7 @@
 
 Pure. The rules of `attempts.py` say whether another attempt follows. It begins behind the elements
 that have a result. If the job may not be tried again, elements that had begun are lost, and the
-next attempt begins behind them. Tests: tests/unit/test_short_arrays.py.
+next attempt begins behind them. Tests: tests/unit/test_short_arrays.py, test_batch_ends.py.
 """
 
 from msgspec.structs import replace
@@ -11,7 +11,7 @@ from libs.common import element_runs, reasons
 from libs.common.facts import JobClosed, JobRequeued
 from libs.common.life import job_life
 from libs.common.state.cluster import Cluster, Job, known_to_agent
-from services.scheduler.decide.attempts import ATTEMPTS_MAX, settled
+from services.scheduler.decide.attempts import ATTEMPTS_MAX, back_off_ns, settled, tries
 
 
 def batch_settled(cluster: Cluster, job: Job, wall_ns: int) -> JobClosed | JobRequeued:
@@ -22,34 +22,91 @@ def batch_settled(cluster: Cluster, job: Job, wall_ns: int) -> JobClosed | JobRe
         return _ended(job)
     fact = settled(job, wall_ns)
     if isinstance(fact, JobRequeued):
-        return replace(fact, elements=batch.done)
+        return _requeued(cluster, job, fact)
     if fact.outcome == job_life.FAILED and _goes_on(cluster, job, fact):
-        return JobRequeued(
-            job_id=job.job_id,
-            attempt=job.attempt,
-            reason=fact.reason,
-            counted=False,
-            elements=batch.begun,
-        )
+        return _again(job, fact.reason, batch.begun, wall_ns)
+    if _is_repeated(job, fact):
+        return _again(job, fact.reason or reasons.ELEMENT_LOST, batch.done, wall_ns)
     if fact.outcome == job_life.COMPLETED:
         fact = replace(fact, outcome=job_life.FAILED, reason=reasons.ELEMENT_LOST)
     return replace(fact, exit_code=element_runs.first_failure(batch.runs), elements=batch.done)
 
 
+def _requeued(cluster: Cluster, job: Job, fact: JobRequeued) -> JobClosed | JobRequeued:
+    """Return the fact with the place of the next attempt, or the end of the job if it has none.
+
+    Without `requeue`, only a stop that was asked for gives an element that had begun another
+    attempt, and only if nothing else ended it.
+    """
+    batch = job.batch
+    assert batch is not None
+    faults = [
+        member.reason for member in job.members.values() if member.reason in reasons.BY_THE_MACHINE
+    ]
+    is_asked = fact.reason in (*reasons.GOES_ON, reasons.REQUEUED) and not faults
+    if job.spec.requeue or is_asked:
+        return replace(fact, elements=batch.done)
+    if batch.begun < batch.count and not _is_unknown(cluster, job):
+        return replace(fact, elements=batch.begun)
+    return JobClosed(
+        job_id=job.job_id,
+        attempt=job.attempt,
+        outcome=job_life.FAILED,
+        reason=faults[0] if faults else fact.reason,
+        exit_code=element_runs.first_failure(batch.runs),
+        elements=batch.done,
+    )
+
+
 def _goes_on(cluster: Cluster, job: Job, fact: JobClosed) -> bool:
     """Return whether elements are left that surely have not begun, and may begin elsewhere.
 
-    What ended the attempt counts for the element that ran. Each further attempt loses at least one
-    element, or runs some.
+    What ended the attempt counts for the element that ran.
     """
     batch = job.batch
     assert batch is not None
     return (
         not fact.reason.startswith(reasons.REFUSED)
-        and (fact.reason != reasons.NODE_LOST or _never_started(cluster, job))
+        and not _is_repeated(job, fact)
+        and not _is_unknown(cluster, job)
         and batch.begun < batch.count
-        and job.attempt < ATTEMPTS_MAX
+        and tries(job) < ATTEMPTS_MAX
     )
+
+
+def _is_repeated(job: Job, fact: JobClosed) -> bool:
+    """Return whether the element that ran begins again, though a job would end here.
+
+    The time limit of a batch is over only if much time passed between its elements. A success
+    without all results had them before a power cut.
+    """
+    is_no_fault = fact.outcome == job_life.COMPLETED or fact.reason == reasons.TIME_LIMIT
+    may_go_on = job.spec.requeue and job.cancel is None
+    return is_no_fault and may_go_on and tries(job) < ATTEMPTS_MAX
+
+
+def _again(job: Job, reason: str, place: int, wall_ns: int) -> JobRequeued:
+    """Return the fact that queues an attempt from this place on.
+
+    If no element was lost, nothing else limits how fast attempts can end, so the job waits first.
+    """
+    batch = job.batch
+    assert batch is not None
+    waits = place == batch.done
+    return JobRequeued(
+        job_id=job.job_id,
+        attempt=job.attempt,
+        reason=reason,
+        counted=False,
+        not_before_ns=wall_ns + back_off_ns(max(0, tries(job) - 1)) if waits else 0,
+        elements=place,
+    )
+
+
+def _is_unknown(cluster: Cluster, job: Job) -> bool:
+    """Return whether any element may have begun, because the journal was not read."""
+    is_lost = any(member.reason == reasons.NODE_LOST for member in job.members.values())
+    return is_lost and not _never_started(cluster, job)
 
 
 def _never_started(cluster: Cluster, job: Job) -> bool:
