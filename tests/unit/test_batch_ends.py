@@ -18,7 +18,7 @@ from tests.unit.test_short_arrays import LOST, batch, job, last, results, runnin
 NODE_LOST = f.NodeLost(node_id=NodeId("a"), incarnation=1, reason="silent")
 
 
-def stopping(reason: str = "", **fields: object) -> State:
+def stopping(reason: str = "", **fields: Any) -> State:
     """A batch with 4 results and 5 begun elements, which was told to end for this reason."""
     state = say(running(**fields), results("j_0-9", (4, 0), begun=5))
     if reason:
