@@ -3,20 +3,26 @@
 Each element is started like a job's main process (`child.py`), and is over when nothing of it is
 left (`ending.py`). An element begins only after the journal has recorded that. It ends with a
 result, unless it was ended with its attempt: then its result is not known, and the retry policy of
-the job decides. All elements have the same pipes, which are read to the end after each. Tests:
-tests/integration/test_short_elements.py.
+the job decides. If the machine has no room for an element, or the journal cannot be written, the
+attempt ends. All elements have the same pipes, which are read to the end after each. Tests:
+tests/integration/test_short_elements.py, test_element_results.py.
 """
 
+import contextlib
+import errno
 import os
 import time
 from typing import Any, cast
 
 from services.node_agent.supervisor import child
-from services.node_agent.supervisor.element_journal import Journal
-from services.node_agent.supervisor.ending import NS_PER_S, Ending
+from services.node_agent.supervisor.element_journal import Journal, JournalError
+from services.node_agent.supervisor.ending import LEASE_EXPIRED, NS_PER_S, STOPPED, Ending
 from services.node_agent.supervisor.order import Order
 
-# As in libs/common/element_runs.py, which this process must not import.
+# The machine has no room now, which is no fault of the element.
+PASSING = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
+# As in libs/common/element_runs.py and reasons.py, which this process must not import.
+EXEC_FAILED = "exec_failed"
 SIGNAL_BASE = 256
 AT_LIMIT = 512
 # The weight of the newest run time in their mean is one of so many.
@@ -44,6 +50,8 @@ class Elements:
         self._is_late = False
         self._mean_ns = FIRST_GUESS_NS
         self.detail = ""
+        # Why no other element can begin in this attempt.
+        self.trouble = ""
 
     @property
     def heading(self) -> bytes:
@@ -55,23 +63,32 @@ class Elements:
         return self._place == len(self._numbers)
 
     def begin(self) -> child.Child:
-        """Start the next element. Raises OSError if the machine has no room for a process."""
+        """Start the next element. Raises OSError if it cannot be started."""
         if self._ends is None:
             self._ours, self._ends = child.open_streams(self._order)
         self._journal.begin(self._place, self._mean_ns)
         number = str(self._numbers[self._place])
         env = {**self._order["env"], **dict.fromkeys(self._names, number)}
         self._began_ns, self._is_late = time.monotonic_ns(), False
-        pid = child.start_with(cast(Order, {**self._order, "env": env}), self._ends)
+        try:
+            pid = child.start_with(cast(Order, {**self._order, "env": env}), self._ends)
+        except OSError as error:
+            if error.errno in PASSING:
+                self._journal.retract(self._place)
+            raise
         return self._ours._replace(pid=pid)
 
     def begin_next(self) -> child.Child | None:
-        """Start the next element that can be started; None if none is left."""
-        while not self.is_complete:
+        """Start the next element that can be started; None if none is left or there is trouble."""
+        while not self.is_complete and not self.trouble:
             try:
                 return self.begin()
             except OSError as error:
-                self.detail = f"an element could not be started: {error}"
+                what = f"an element could not be started: {error}"
+                if isinstance(error, JournalError) or error.errno in PASSING:
+                    self.trouble = what
+                    break
+                self.detail = what
                 self._end(child.EXIT_NOT_EXECUTABLE)
         return None
 
@@ -93,7 +110,11 @@ class Elements:
         An element that was told to end with its attempt has no result, whatever its exit code: a
         program may save its work and exit with 0.
         """
-        failure = self._failure()
+        raw = self._failure()
+        failure = child.explain_failure(raw, self._order) if raw else None
+        if raw and failure is not None and _is_passing(raw):
+            self._retract(failure[1])
+            return
         result = _result(status, failure, ending.is_late)
         if ending.reason is not None and not ending.is_late:
             return
@@ -101,16 +122,25 @@ class Elements:
             self.detail = failure[1]
         self._end(result)
 
-    def _failure(self) -> tuple[int, str] | None:
-        """Return the failure before exec that the element reported."""
+    def _failure(self) -> bytes:
+        """Return the failure before exec that the element reported; empty if it reported none."""
         try:
-            raw = os.read(self._ours.status, child.FAILURE.size)
+            return os.read(self._ours.status, child.FAILURE.size)
         except BlockingIOError:
-            return None
-        return child.explain_failure(raw, self._order)
+            return b""
+
+    def _retract(self, why: str) -> None:
+        """End the attempt at an element that was never executed."""
+        self.trouble = f"an element could not be started: {why}"
+        with contextlib.suppress(JournalError):  # then it counts as begun
+            self._journal.retract(self._place)
 
     def _end(self, result: int) -> None:
-        self._journal.end(self._place, result)
+        try:
+            self._journal.end(self._place, result)
+        except JournalError as error:
+            self.trouble = f"the result of an element could not be recorded: {error}"
+            return
         self._place += 1
         self._failed += result != 0
         took_ns = time.monotonic_ns() - self._began_ns
@@ -118,6 +148,10 @@ class Elements:
 
     def describe(self, record: Any) -> None:  # noqa: ANN401 - an ExitRecord, of which few fields
         """Describe the end of an attempt: it completed if it has run all its elements."""
+        if self.trouble and record["reason"] not in (STOPPED, LEASE_EXPIRED):
+            record["exit_code"], record["signal"] = None, None
+            record["reason"], record["detail"] = EXEC_FAILED, self.trouble
+            return
         if not self.is_complete:
             if record["exit_code"] == 0:
                 record["exit_code"] = None
@@ -128,9 +162,16 @@ class Elements:
         record["detail"] = "; ".join(filter(None, (what, self.detail)))
 
     def close(self) -> None:
-        self._journal.close()
+        with contextlib.suppress(JournalError):  # results that a power cut destroys count as lost
+            self._journal.close()
         if self._ends is not None:
             child.close_ends(self._ends)
+
+
+def _is_passing(raw: bytes) -> bool:
+    """Return whether a failure before exec is the machine's, and may pass."""
+    stage, number = child.FAILURE.unpack(raw)
+    return stage == child.STAGE_SETUP or number in PASSING
 
 
 def _result(status: int | None, failure: tuple[int, str] | None, is_late: bool) -> int:

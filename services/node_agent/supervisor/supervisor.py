@@ -18,7 +18,7 @@ from services.node_agent.machine.cgroups import Group
 from services.node_agent.machine.poll_loop import READ, PollLoop
 from services.node_agent.supervisor import child, lease, records
 from services.node_agent.supervisor.control import Control
-from services.node_agent.supervisor.elements import Elements
+from services.node_agent.supervisor.elements import EXEC_FAILED, Elements
 from services.node_agent.supervisor.ending import LEASE_EXPIRED, NS_PER_S, Ending, lease_is_over
 from services.node_agent.supervisor.execs import Execs
 from services.node_agent.supervisor.order import Order
@@ -29,7 +29,6 @@ from services.node_agent.supervisor.stdin_feed import StdinFeed
 from services.node_agent.supervisor.telling import tell
 
 OUT_OF_MEMORY = "out_of_memory"
-EXEC_FAILED = "exec_failed"
 SHUTDOWN_GRACE_NS = 10 * NS_PER_S
 WAKE_BYTES = 4096
 TELL_WAIT_S = 0.5
