@@ -55,6 +55,27 @@ def test_a_page_begins_and_ends_inside_a_batch() -> None:
     assert rows(state, 7, 2) == rows(state)[7:9] and rows(state, 10) == []
 
 
+def test_an_element_that_an_older_scheduler_began_is_a_job_of_its_own() -> None:
+    """It does not know short arrays, so its fact has no count."""
+    alone = f.ElementBegun(
+        job_id=JobId("j_3"), array=JobId("j"), number=3, tenant=array(two_batches()).tenant
+    )
+    state = given(NODE, short("0-9"), begun("0-9", 0, 3), alone, begun("0-9", 4, 2))
+    assert state.cluster.jobs[JobId("j_3")].batch is None
+    assert [each[4] for each in rows(state, 2, 3)] == ["j_0-2", "j_3", "j_4-5"]
+    state = say(
+        state,
+        placed("j_3", member("a", 0)),
+        started("j_3", "a"),
+        finished("j_3", "a", 7),
+        released("j_3", "a"),
+        f.JobClosed(job_id=JobId("j_3"), attempt=1, outcome="failed", reason="failed", exit_code=7),
+    )
+    assert rows(state, 3, 1) == [(3, "failed", 7, "failed", "j_3")]
+    elements = array(state).elements
+    assert elements is not None and elements.ended == {"failed": 1}
+
+
 def test_failed_and_lost_elements_say_why() -> None:
     state = say(
         two_batches(),

@@ -126,7 +126,7 @@ def test_the_fold_ignores_batches_with_another_name_or_size_than_right() -> None
     wrong = (
         replace(right, count=9),
         replace(right, count=11),
-        replace(right, count=0, job_id=JobId("j_0")),
+        replace(right, count=0),
         replace(right, number=1),
     )
     assert [tell(state.cluster, each) for each in wrong] == [IGNORED] * len(wrong)

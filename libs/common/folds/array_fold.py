@@ -40,8 +40,9 @@ def begun(cluster: Cluster, fact: f.ElementBegun, stamp: Stamp) -> Change:
         return IGNORED
     array.state = job_life.after(array.state, event)
     batch = Batch(elements.begun, number) if fact.count else None
+    if array.spec.array.short:
+        elements.batches[fact.job_id] = elements.begun
     if batch is not None:
-        elements.batches[fact.job_id] = batch.place
         tenant_of(cluster, array.tenant).waiting -= number - 1
     elements.begun += number
     elements.alive[fact.job_id] = fact.number
@@ -79,11 +80,16 @@ def begun(cluster: Cluster, fact: f.ElementBegun, stamp: Stamp) -> Change:
 
 
 def _is_named_right(array: Job, fact: f.ElementBegun) -> bool:
-    """Return whether the id is that of the element, or of the batch of a short array."""
+    """Return whether the id is that of the element, or of the batch of a short array.
+
+    A scheduler that is older than short arrays begins their elements one by one.
+    """
     assert array.spec.array is not None and array.elements is not None
-    if not array.spec.array.short:
-        return not fact.count and fact.job_id == arrays.element_id(fact.array, fact.number)
-    if not 0 < fact.count <= min(array.waiting, element_runs.BATCH_MAX):
+    if not fact.count:
+        return fact.job_id == arrays.element_id(fact.array, fact.number)
+    if not array.spec.array.short or not 0 < fact.count <= min(
+        array.waiting, element_runs.BATCH_MAX
+    ):
         return False
     place = array.elements.begun
     return fact.job_id == arrays.batch_id(fact.array, array.spec.array, place, fact.count)

@@ -117,8 +117,10 @@ def _of_batches(cluster: Cluster, array: Job, first: int, end: int) -> Iterator[
 
 def _of_batch(job: Job | None, count: int) -> list[tuple[str, int | None, str]]:
     """Return state, exit code and reason of each element of a batch."""
-    if job is None or job.batch is None:
+    if job is None:
         return [(UNKNOWN, None, FORGOTTEN)] * count
+    if job.batch is None:  # an older scheduler began it as an ordinary element
+        return [(job.state, job.exit_code, job.reason)] * count
     rows: list[tuple[str, int | None, str]] = [
         (
             element_runs.state_of(result),
