@@ -118,7 +118,7 @@ STAY: Final[dict[str, str]] = {
         supervisor.SHUTDOWN_GRACE_NS supervisor.TELL_WAIT_S supervisor_client.CONNECT_AGAIN_S
         supervisor_client.MISSED_EVENTS_EVERY_S
         element_journal.MARK_NS supervisor.elements.FIRST_GUESS_NS core.batch.ELEMENTS_EVERY_NS
-        element_runs.BESIDE_S
+        element_runs.BESIDE_S element_runs.BESIDE_EACH_S
         supervisor_client.STATUS_TIMEOUT_S supervisor_client.STOP_TIMEOUT_S vendor_process.DEATH_S
         operator_command.DEATH_S zygote.ORPHAN_SWEEP_S zygote_link.EXIT_WAIT_S
         zygote_link.RESPAWN_FIRST_S zygote_link.RESPAWN_MAX_S""",

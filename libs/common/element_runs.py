@@ -19,8 +19,9 @@ LOST: Final = 513
 # What a shell shows for a process that a signal ended, and for one at its time limit.
 SHELL_SIGNAL: Final = 128
 SHELL_KILLED: Final = 137
-# The time that a batch may take beside its elements.
+# The time that a batch may take beside its elements, and beside each at its limit.
 BESIDE_S: Final = 60
+BESIDE_EACH_S: Final = 1
 
 Runs = tuple[tuple[int, int], ...]
 
@@ -108,11 +109,15 @@ def first_failure(runs: Runs) -> int | None:
     return next((shell_code(result) for _, result in runs if result), None)
 
 
-def batch_limit_s(limit_s: int, number: int) -> int:
-    """Return the time limit of a batch of so many elements with this limit; 0: none."""
-    return limit_s * number + BESIDE_S if limit_s else 0
+def batch_limit_s(limit_s: int, number: int, grace_s: int) -> int:
+    """Return the time limit of a batch of so many elements with this limit; 0: none.
+
+    Each may use its time and its grace, so only much time between them can end the batch.
+    """
+    return (limit_s + grace_s + BESIDE_EACH_S) * number + BESIDE_S if limit_s else 0
 
 
-def element_limit_s(batch_limit_s: int, number: int) -> int:
+def element_limit_s(batch_limit_s: int, number: int, grace_s: int) -> int:
     """Return the time limit of each element of a batch; 0: none."""
-    return max(1, (batch_limit_s - BESIDE_S) // max(1, number)) if batch_limit_s else 0
+    each_s = (batch_limit_s - BESIDE_S) // max(1, number) - grace_s - BESIDE_EACH_S
+    return max(1, each_s) if batch_limit_s else 0

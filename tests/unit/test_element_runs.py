@@ -49,9 +49,11 @@ def test_a_node_may_not_report_lost_or_impossible_results() -> None:
 
 def test_the_limit_of_an_element_comes_back_from_that_of_its_batch() -> None:
     for number in (1, 7, 1_000):
-        whole = element_runs.batch_limit_s(90, number)
-        assert whole >= 90 * number and element_runs.element_limit_s(whole, number) == 90
-    assert element_runs.batch_limit_s(0, 5) == element_runs.element_limit_s(0, 5) == 0
+        for grace_s in (0, 10):
+            whole = element_runs.batch_limit_s(90, number, grace_s)
+            assert whole > (90 + grace_s) * number
+            assert element_runs.element_limit_s(whole, number, grace_s) == 90
+    assert element_runs.batch_limit_s(0, 5, 10) == element_runs.element_limit_s(0, 5, 10) == 0
 
 
 def test_the_history_says_what_ended_and_what_begun() -> None:

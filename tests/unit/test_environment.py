@@ -216,7 +216,9 @@ def test_another_job_has_neither_a_key_nor_an_address_to_listen_on() -> None:
 def test_a_batch_has_the_number_of_its_first_element_and_says_which_names_hold_it() -> None:
     array = replace(arrays.parse("10-98:2"), short=True)
     given = order(env={"SLURM_ARRAY_TASK_ID": "7"})
-    spec = replace(given.spec, array=array, time_limit_s=element_runs.batch_limit_s(3, 4))
+    spec = replace(
+        given.spec, array=array, time_limit_s=element_runs.batch_limit_s(3, 4, given.spec.grace_s)
+    )
     batch = replace(given, job_id=JobId("j_20-26"), spec=spec, place=5, count=4, done=1)
     env = environment(batch, "b", inventory("nvidia"), BASE)
     assert env["MUSTER_ARRAY_ID"] == "j" and env["MUSTER_ARRAY_TASK_ID"] == "22"

@@ -10,6 +10,7 @@ from libs.common import facts as f
 from libs.common.errors import Refused
 from libs.common.model import JobId, JobSpec, TenantId
 from libs.common.state.cluster import Cluster, Job
+from libs.common.state.job import Batch
 from libs.common.state.ordering import JobQueue
 from services.api_gateway.access.roles import MEMBER, OPERATOR, Principal
 from services.api_gateway.intents import order_intents as intents
@@ -98,6 +99,14 @@ def test_a_running_job_keeps_the_time_limit_that_it_began_with() -> None:
     with pytest.raises(Problem):
         intents.update({"time_limit": 60}, job("running"), "bob")
     assert intents.update({"priority": 9}, job("running"), "bob") is not None
+
+
+def test_the_time_limit_of_a_batch_is_that_of_its_array() -> None:
+    batch = job()
+    batch.batch, batch.array = Batch(0, 10), JobId("a1")
+    with pytest.raises(Problem, match="of array a1"):
+        intents.update({"time_limit": 60}, batch, "bob")
+    assert intents.update({"priority": 9}, batch, "bob") is not None
 
 
 def test_hold_and_release_are_recorded_once() -> None:

@@ -112,7 +112,8 @@ def test_the_time_limit_and_the_estimate_of_a_batch_are_those_of_all_its_element
     state = given(NODE, short("0-7", time_limit_s=2, estimate_s=3))
     decisions(state)
     made = job(state, "j_0-7").spec
-    assert made.time_limit_s == 8 * 2 + element_runs.BESIDE_S and made.estimate_s == 24
+    assert made.time_limit_s == element_runs.batch_limit_s(2, 8, made.grace_s)
+    assert made.estimate_s == 24
 
 
 def test_batches_go_only_to_agents_that_know_them() -> None:

@@ -164,7 +164,7 @@ def check_dependencies(cluster: Cluster, spec: JobSpec, tenant: TenantId) -> Non
 def update(values: dict[str, Any], job: Job, user: str) -> JobUpdated | None:
     """Return the fact for `PATCH /v1/jobs/{ref}`; None if nothing changes.
 
-    Raises Refused, and Problem 409 for a new time limit of a job that has begun.
+    Raises Refused, and Problem 409 for a new time limit of a job that has begun or of a batch.
     """
     limits = [
         duration_s(values[name], name) for name in ("time_limit", "time_limit_s") if name in values
@@ -178,6 +178,13 @@ def update(values: dict[str, Any], job: Job, user: str) -> JobUpdated | None:
         check_range("priority", priority, 0, PRIORITY_MAX)
     if limit_s is not None:
         check_range("time_limit_s", limit_s, 0, YEAR_S)
+        if job.batch is not None:
+            text = (
+                f"time_limit: job {job.job_id} is a batch of a short array, and its limit follows "
+                f"from that of each element: change that of array {job.array}, which counts for "
+                "the batches that begin later"
+            )
+            raise Problem(409, text)
         if job.state in job_life.ON_NODES:
             text = (
                 f"time_limit: job {job.job_id} is {job.state}, and the limit of a job that has "

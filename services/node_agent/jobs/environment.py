@@ -126,7 +126,9 @@ def elements_of(order: StartOrder) -> dict[str, Any]:
         "numbers": arrays.numbers_of(order.spec.array, order.place, order.count),
         "first": order.done,
         "names": [name for name in NUMBERED if reserved(name) or name not in order.spec.env],
-        "limit_s": element_runs.element_limit_s(order.spec.time_limit_s, order.count),
+        "limit_s": element_runs.element_limit_s(
+            order.spec.time_limit_s, order.count, order.spec.grace_s
+        ),
         "grace_s": order.spec.grace_s,
     }
 

@@ -40,7 +40,7 @@ def next_element(job: Job) -> ElementBegun:
     return replace(
         begun,
         job_id=arrays.batch_id(job.job_id, job.spec.array, job.elements.begun, count),
-        time_limit_s=element_runs.batch_limit_s(job.spec.time_limit_s, count),
+        time_limit_s=element_runs.batch_limit_s(job.spec.time_limit_s, count, job.spec.grace_s),
         count=count,
     )
 

@@ -47,7 +47,8 @@ def unbound(state: State, job: Job) -> Iterator[Change]:
 
 def limited(state: State, job: Job) -> Iterator[Change]:
     """Give the job a time limit short enough for backfill; the longest ones come first."""
-    for text, seconds in TIME_LIMITS.items() if job.spec.serve is None else ():
+    may_have_one = job.spec.serve is None and job.batch is None
+    for text, seconds in TIME_LIMITS.items() if may_have_one else ():
         if not 0 < job.spec.time_limit_s <= seconds:
             what = f"give it a time limit of {text} (muster update {job.job_id} --time {text})"
             yield Change(
