@@ -6,6 +6,7 @@ elements runs in order, so its results are those of its first elements.
 """
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import Final
 
 from libs.common.life import job_life
@@ -16,6 +17,8 @@ BATCH_MAX: Final = 1_000
 SIGNAL_BASE: Final = 256
 AT_LIMIT: Final = 512
 LOST: Final = 513
+# So many different runs are kept once, for all batches.
+RUNS_SHARED: Final = 4_096
 # What a shell shows for a process that a signal ended, and for one at its time limit.
 SHELL_SIGNAL: Final = 128
 SHELL_KILLED: Final = 137
@@ -32,14 +35,22 @@ def count(runs: Runs) -> int:
 
 
 def joined(parts: Iterable[tuple[int, int]]) -> Runs:
-    """Return the runs with equal neighbours joined, and without empty ones."""
+    """Return the runs with equal neighbours joined, and without empty ones.
+
+    Equal runs are the same tuple, because results that alternate would need eight times the memory.
+    """
     found: list[tuple[int, int]] = []
     for number, result in parts:
         if number > 0 and found and found[-1][1] == result:
             found[-1] = (found[-1][0] + number, result)
         elif number > 0:
             found.append((number, result))
-    return tuple(found)
+    return tuple(_run(number, result) for number, result in found)
+
+
+@lru_cache(maxsize=RUNS_SHARED)
+def _run(number: int, result: int) -> tuple[int, int]:
+    return number, result
 
 
 def of_results(results: Iterable[int]) -> Runs:

@@ -2,12 +2,14 @@
 
 from itertools import pairwise
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
 from libs.common import element_runs
 from libs.common import facts as f
 from libs.common.model import JobId, NodeId, TenantId
+from libs.common.state.job import Batch
 from services.api_gateway.views.history import summary
 
 RESULTS = st.lists(st.sampled_from((0, 0, 0, 1, 256 + 9, element_runs.AT_LIMIT)), max_size=30)
@@ -45,6 +47,14 @@ def test_a_result_has_the_state_code_and_reason_of_a_job() -> None:
 def test_a_node_may_not_report_lost_or_impossible_results() -> None:
     for wrong in ((0, 0), (1_001, 0), (1, -1), (1, element_runs.LOST)):
         assert not element_runs.is_right((wrong,))
+
+
+def test_equal_runs_share_their_memory_also_after_a_restart() -> None:
+    alternating = element_runs.of_results([0, 1] * 500)
+    assert len({id(run) for run in alternating}) == 2
+    batch = msgspec.msgpack.encode(Batch(0, 1_000, alternating))
+    again = msgspec.msgpack.decode(batch, type=Batch).runs
+    assert again == alternating and len({id(run) for run in again}) == 2
 
 
 def test_the_limit_of_an_element_comes_back_from_that_of_its_batch() -> None:

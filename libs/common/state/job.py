@@ -111,6 +111,9 @@ class Batch(msgspec.Struct):
     runs: tuple[tuple[int, int], ...] = ()
     begun: int = 0
 
+    def __post_init__(self) -> None:
+        self.runs = element_runs.joined(self.runs)
+
     @property
     def done(self) -> int:
         """The number of elements that have a result."""
