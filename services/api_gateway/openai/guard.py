@@ -2,8 +2,8 @@
 
 Both cancel the request's own task, wherever it waits, and so close the connection to the replica; a
 model server then stops generating. Raw ASGI code must watch for a disconnect itself, also when it
-does not stream. A connection of the gateway's own server calls `watchers` when the client disconnects
-(`watchers`); elsewhere a task waits for it. Each piece of an answer renews the patience with an
+does not stream. The gateway's own server calls `watchers` when the client disconnects; elsewhere a
+task waits for it. Each piece of an answer renews the patience with an
 assignment, not with a timer of its own.
 """
 
