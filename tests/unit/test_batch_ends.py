@@ -104,6 +104,15 @@ def test_an_attempt_that_ran_nothing_is_repeated_after_a_pause_that_doubles() ->
     assert isinstance(found, f.JobRequeued) and found.not_before_ns == SECOND_NS + 4 * BACK_OFF_NS
 
 
+def test_an_attempt_whose_lease_was_over_before_it_started_is_repeated_after_a_pause() -> None:
+    for started_ns, pause_ns in ((1, 0), (0, SECOND_NS + BACK_OFF_NS)):
+        state = running()
+        job(state).started_ns = started_ns
+        again = after(state, reason="lease_expired")
+        assert isinstance(again, f.JobRequeued)
+        assert (again.reason, again.not_before_ns) == ("lease_expired", pause_ns)
+
+
 def test_preemptions_do_not_use_up_the_attempts_of_a_batch() -> None:
     failed: dict[str, Any] = {"exit_code": 126, "reason": "exec_failed", "attempt": ATTEMPTS_MAX}
     for preempted, outcome in ((0, f.JobClosed), (1, f.JobRequeued)):

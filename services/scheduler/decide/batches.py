@@ -22,7 +22,7 @@ def batch_settled(cluster: Cluster, job: Job, wall_ns: int) -> JobClosed | JobRe
         return _ended(job)
     fact = settled(job, wall_ns)
     if isinstance(fact, JobRequeued):
-        return _requeued(cluster, job, fact)
+        return _requeued(cluster, job, fact, wall_ns)
     if fact.outcome == job_life.FAILED and _goes_on(cluster, job, fact):
         return _again(job, fact.reason, batch.begun, wall_ns)
     if _is_repeated(job, fact):
@@ -32,7 +32,9 @@ def batch_settled(cluster: Cluster, job: Job, wall_ns: int) -> JobClosed | JobRe
     return replace(fact, exit_code=element_runs.first_failure(batch.runs), elements=batch.done)
 
 
-def _requeued(cluster: Cluster, job: Job, fact: JobRequeued) -> JobClosed | JobRequeued:
+def _requeued(
+    cluster: Cluster, job: Job, fact: JobRequeued, wall_ns: int
+) -> JobClosed | JobRequeued:
     """Return the fact with the place of the next attempt, or the end of the job if it has none.
 
     Without `requeue`, only a stop that was asked for gives an element that had begun another
@@ -45,6 +47,8 @@ def _requeued(cluster: Cluster, job: Job, fact: JobRequeued) -> JobClosed | JobR
     ]
     is_asked = fact.reason in (*reasons.GOES_ON, reasons.REQUEUED) and not faults
     if job.spec.requeue or is_asked:
+        if fact.reason == reasons.LEASE_EXPIRED and not job.started_ns:
+            return _again(job, fact.reason, batch.done, wall_ns)
         return replace(fact, elements=batch.done)
     if batch.begun < batch.count and not _is_unknown(cluster, job):
         return replace(fact, elements=batch.begun)
