@@ -7,6 +7,7 @@ import msgspec
 
 from libs.common import facts as f
 from libs.common.diagnosis.evidence import Group, Suspect, Verdict
+from libs.common.model import NodeId
 from libs.common.state.cluster import Job
 from services.api_gateway.times import rfc3339
 
@@ -81,7 +82,7 @@ def fact_of(job: Job, verdict: Verdict, user: str, automatic: bool) -> f.JobDiag
         sentence=verdict.sentence[:SENTENCE_MAX],
         cause=verdict.cause,
         rank=first.rank if first is not None else -1,
-        node_id=first.node_id if first is not None else f.JobDiagnosed.node_id,
+        node_id=first.node_id if first is not None else NodeId(""),
         others=max(0, len(verdict.suspects) - 1),
         places=tuple(
             f"{group.ranks[:RANKS_MAX]}: {group.place[:PLACE_MAX]}" for group in verdict.groups
