@@ -2,9 +2,9 @@
 
 from libs.common import facts as f
 from libs.common.facts import ChargeLine, ModelUse
-from libs.common.messages.usage_messages import UsageAnswer, UsageLine
+from libs.common.messages.usage_messages import FleetLine, UsageAnswer, UsageLine
 from libs.common.model import JobId, TenantId
-from services.api_gateway.views.usage import as_csv, usage_shown
+from services.api_gateway.views.usage import as_csv, periods_in, usage_shown
 from services.audit.export import bill
 from services.audit.export.bill import Bill
 
@@ -170,3 +170,15 @@ def test_lines_of_other_tenants_do_not_coarsen_those_of_one() -> None:
         made.add(f.ModelUsed(uses=(use(A, f"u{number}", "k", requests=1),)))
     made.add(f.ModelUsed(uses=(use(B, "bob", "k2", requests=1),)))
     assert [(line.user, line.key) for line in made.answer(9).lines] == [("bob", "k2")]
+
+
+def test_the_time_of_all_gpus_is_shown_as_it_was_counted() -> None:
+    line = FleetLine("H100", 60, 10, 20, 5, 15, 10)
+    (shown,) = usage_shown(UsageAnswer([], {}, 9, fleet=[line]), (), None).fleet
+    assert (shown.gpu, shown.capacity_share_ms, shown.running_share_ms) == ("H100", 60, 15)
+    parts = (shown.busy_share_ms, shown.idle_share_ms, shown.unmeasured_share_ms)
+    assert sum(parts) + shown.running_share_ms + shown.unallocated_share_ms == 60
+
+
+def test_periods_are_told_from_the_other_parts_that_were_asked_for() -> None:
+    assert periods_in(("tenant", "day", "gpu", "hour")) == ["day", "hour"]

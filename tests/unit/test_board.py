@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import yaml
 
-from libs.monitoring.board import SOURCE, board
+from libs.monitoring.board import SOURCE, board, board_json
 from libs.monitoring.panel import FULL
 from libs.monitoring.panels import ROWS
 from tests.metrics_catalogue import FILE
@@ -96,3 +96,8 @@ def test_sections_of_alerts_stand_in_their_order_and_none_is_left_over() -> None
 def test_alerts_have_a_name_each() -> None:
     names = sorted(rule["alert"] for rule in rules())
     assert all(one != other for one, other in pairwise(names))
+
+
+def test_the_file_of_the_board_holds_all_of_it_and_ends_with_a_line_end() -> None:
+    assert json.loads(board_json()) == board()
+    assert board_json().endswith("}\n")

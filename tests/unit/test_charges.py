@@ -109,3 +109,9 @@ def test_money_is_exact() -> None:
         "2.50",
         "1.234567",
     ]
+
+
+def test_a_part_without_a_price_costs_nothing_in_any_currency() -> None:
+    made = charge("j1", parts=(ChargePart("H100", 600, 1, 7, "EUR"), ChargePart("L4", 400)))
+    (row,) = charges_shown(newest(made).answer(1)).charges
+    assert (row.gpu, row.costs_micros) == ("H100, L4", {"EUR": 7})

@@ -44,3 +44,8 @@ def test_the_use_of_a_job_in_one_line() -> None:
     assert u.use_text(
         {**use, "memory_bytes": None, "energy_wh": None, "shared": False}, 0
     ).endswith("1 of 4 requested busy at some time, simulated")
+
+
+def test_the_use_of_real_devices_is_not_called_simulated() -> None:
+    use = {"average_percent": 0, "peak_percent": 0, "used": 0, "devices": 1}
+    assert u.use_text(use, 1).endswith("0 of 1 requested busy at some time")

@@ -222,3 +222,13 @@ def test_a_warning_that_a_working_device_overtook_is_void() -> None:
     hear(state, warning, at_s=611)
     assert state.cluster.jobs[J].idle is None
     hear(state, f.JobIdleWarned(job_id=JobId("x"), attempt=1, idle_s=1, action="warn", since_ns=1))
+
+
+def test_a_job_is_looked_at_until_none_of_its_nodes_is_idle() -> None:
+    state = running(nodes=("a", "b"))
+    hear(state, seen("a", MINUTE), at_s=70)
+    hear(state, seen("b", MINUTE), at_s=70)
+    hear(state, seen("a", 0), at_s=80)
+    assert list(state.cluster.idle) == [J]
+    hear(state, seen("b", 0), at_s=80)
+    assert not state.cluster.idle

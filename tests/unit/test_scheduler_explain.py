@@ -3,10 +3,12 @@
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from libs.common import facts as f
 from libs.common.facts import AnyFact
 from libs.common.model import Gpu, GpuHold, GpuId, JobId, Member, NodeId, TenantId
+from services.scheduler.decide.placing import place
 from services.scheduler.explain.explain import explain
 from tests.given import given, member, placed, registered, started, waiting
 
@@ -223,6 +225,21 @@ def test_a_part_that_only_a_large_card_makes_too_much_for_the_tenant_is_told_so(
         answer["answer"]
         == "tenant t holds 0 of at most 0.2 GPUs, and this job asks for at least 0.5 more"
     )
+
+
+def test_a_part_that_is_within_the_limit_only_on_a_larger_card_waits_for_that_card() -> None:
+    small = registered("small", 1)
+    cards = tuple(structs.replace(gpu, memory_bytes=40 << 30) for gpu in small.gpus)
+    limit = f.TenantSet(tenant=TenantId("t"), max_gpu_share=50)
+    busy = [*waiting("i"), placed("i", member("large", 0))]
+    asking = waiting("j", tenant="t", gpu_memory_bytes=40 << 30)
+    history = [registered("large", 1), structs.replace(small, gpus=cards), *busy]
+    assert [type(fact) for fact in place(given(*history, asking))] == [f.JobPlaced]
+    state = given(*history, limit, asking)
+    assert place(state) == ()
+    answer = explain(state, J)
+    assert answer["answer"] == "tenant t holds 0 of at most 0.5 GPUs, and this job asks for 1 more"
+    assert blocked(answer)[0][0] == "tenant limit"
 
 
 def test_a_job_that_waits_for_others_names_them_and_the_first_one_s_state() -> None:
