@@ -277,6 +277,7 @@ async def test_a_node_s_record_says_what_bounds_its_jobs_and_a_job_is_where_that
         "containers",
         "pools",
         "weights",
+        "short_arrays",
     ]
     assert registered.isolation.pop("users").startswith("lost: ")
     lost = [name for name, state in registered.isolation.items() if state != "enforced"]
