@@ -1,4 +1,4 @@
-"""What a rank that ends by an exception tells the agent, and which of several is the cause."""
+"""A rank that ends by an exception tells the agent where; of several, the cause comes first."""
 
 import json
 import os
@@ -53,6 +53,23 @@ def test_a_rank_that_failed_in_its_own_code_is_the_cause(tmp_path: Path) -> None
     assert "Rank 6 on node-2 and 1 more ended: its program ended with IndexError in load" in (
         verdict.sentence
     )
+
+
+def test_an_exception_of_a_program_that_a_rank_starts_does_not_end_the_rank(
+    tmp_path: Path,
+) -> None:
+    helper = tmp_path / "helper.py"
+    helper.write_text("raise KeyError")
+    run(tmp_path, 6, f"import subprocess, sys\nsubprocess.run([sys.executable, {str(helper)!r}])")
+    assert endings(str(tmp_path), [alive(4)], ()) == ()
+
+
+def test_a_rank_that_is_started_again_has_no_ending_of_before(tmp_path: Path) -> None:
+    run(tmp_path, 6, "load()")
+    assert len(endings(str(tmp_path), [alive(4)], ())) == 1
+    assert len(endings(str(tmp_path), [alive(4), alive(6)], (), [106])) == 1
+    run(tmp_path, 6, "pass")
+    assert endings(str(tmp_path), [alive(4)], ()) == ()
 
 
 @pytest.mark.parametrize("ends", ["pass", "sys.exit(1)", "import os; os._exit(1)"])

@@ -26,7 +26,7 @@ def mail(name: str, to: str = "ann@example.org") -> EmailMessage:
 
 
 class Relay:
-    """What `send_mail` is replaced with: each mail takes until `go` is set."""
+    """Stands in for `send_mail`: each mail takes until `go` is set."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.begun: list[str] = []

@@ -69,7 +69,7 @@ async def test_an_element_that_prints_nothing_has_no_heading(world: World) -> No
 
 
 async def test_an_element_is_over_when_nothing_of_it_is_left(world: World, tmp_path: Path) -> None:
-    """What it leaves behind is ended before the next begins."""
+    """Processes that an element leaves behind are ended before the next one begins."""
     mark, pid = tmp_path / "alive", tmp_path / "pid"
     script = f"kill -0 $(cat {pid}) && touch {mark}; sleep 60 & echo $! > {pid}"
     key = await world.shell("job", script, elements=elements(numbers=NUMBERS[:3]))

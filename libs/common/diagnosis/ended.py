@@ -18,7 +18,11 @@ def dead(seen: Seen) -> Verdict | None:
     """Return the verdict that ranks ended while others are there; None if none did."""
     endings = {one.rank: one for node in seen.nodes for one in node.endings}
     suspects = [
-        Suspect(rank.number, rank.node.node_id, "its process ended and was not waited for")
+        Suspect(
+            rank.number,
+            rank.node.node_id,
+            _why_gone(endings.get(rank.number), "its process ended and was not waited for"),
+        )
         for rank in seen.ranks.values()
         if rank.process.state in DEAD_STATES
     ]
@@ -30,7 +34,9 @@ def dead(seen: Seen) -> Verdict | None:
     ]
     known = {suspect.rank for suspect in suspects} | set(seen.ranks)
     suspects += [
-        Suspect(number, node.node_id, _why_gone(endings.get(number)))
+        Suspect(
+            number, node.node_id, _why_gone(endings.get(number), "no process of this rank is there")
+        )
         for node in seen.nodes
         if not node.error and not node.ended
         for number in expected(seen, node)
@@ -50,9 +56,9 @@ def dead(seen: Seen) -> Verdict | None:
     )
 
 
-def _why_gone(ending: Ending | None) -> str:
+def _why_gone(ending: Ending | None, otherwise: str) -> str:
     if ending is None:
-        return "no process of this rank is there"
+        return otherwise
     return f"its program ended with {ending.error} in {places.place_of(ending.stack).text}"
 
 

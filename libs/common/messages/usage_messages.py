@@ -41,7 +41,7 @@ class UsageAsk(msgspec.Struct, frozen=True):
     """gateway -> audit: the use that was recorded from `since_ns` to before `until_ns`.
 
     Only lines of which `tenant` is the payer or the user; empty: all. `further` are some of
-    FURTHER. `fleet`: the use of the whole fleet is asked for too. `user`: only lines of this user,
+    FURTHER. `fleet`: also return the use of the whole fleet. `user`: only lines of this user,
     of `tenant` if it is set.
     """
 

@@ -15,6 +15,8 @@ SIGNAL = 57
 MEMORY_FILE = "muster-stacks"
 ENDING_PREFIX = "ended_rank_"
 FOLDER_OF = "MUSTER_CHECKPOINT_FILE"
+# Set by the first interpreter of a rank: those that it starts are not the rank.
+FIRST_OF = "MUSTER_FIRST_OF_RANK"
 FRAMES_MAX = 24
 _files = []  # type: list[int]
 
@@ -45,12 +47,24 @@ def _register_again() -> None:
         pass
 
 
-def _write_ending() -> None:
+def _prepare_ending() -> None:
+    """Remove the ending of an earlier process of this rank, and write one when this one ends."""
+    path, rank = os.environ.get(FOLDER_OF, ""), os.environ.get("RANK", "")
+    first = rank + "/" + os.environ.get("WORLD_SIZE", "1")
+    if not path or not rank.isdigit() or os.environ.get(FIRST_OF) == first:
+        return
+    os.environ[FIRST_OF] = first
+    name = os.path.join(os.path.dirname(path), ENDING_PREFIX + rank)
+    if os.path.lexists(name):
+        os.unlink(name)
+    atexit.register(_write_ending, name)
+
+
+def _write_ending(name: str) -> None:
     """Write the exception that ends this rank, if there is one, for the agent."""
     try:
         error = getattr(sys, "last_value", None)
-        path, rank = os.environ.get(FOLDER_OF, ""), os.environ.get("RANK", "")
-        if error is None or not path or not rank.isdigit():
+        if error is None:
             return
         import json
         import time
@@ -66,7 +80,6 @@ def _write_ending() -> None:
             "error": type(error).__name__,
             "stack": frames[-FRAMES_MAX:][::-1],
         }
-        name = os.path.join(os.path.dirname(path), ENDING_PREFIX + rank)
         with open(name, "w") as file:
             json.dump(ending, file)
     except Exception:  # nosec B110: a job ends without it
@@ -90,7 +103,7 @@ def _run_next() -> None:
 try:
     _register()
     os.register_at_fork(after_in_child=_register_again)
-    atexit.register(_write_ending)
+    _prepare_ending()
 except Exception:  # nosec B110: a job runs without stacks
     pass
 _run_next()

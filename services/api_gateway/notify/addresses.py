@@ -123,7 +123,7 @@ def _check_host(host: str) -> None:
 
 
 def is_literal(host: str) -> bool:
-    """Return whether the host is an address, which no resolver is asked for."""
+    """Return whether the host is an address, so that no name is looked up."""
     try:
         ipaddress.ip_address(host.partition("%")[0])
     except ValueError:

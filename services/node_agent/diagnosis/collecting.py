@@ -80,6 +80,7 @@ def collect(one: Attempted, sleep: Callable[[float], None] = time.sleep) -> Node
     communicators = _communicators(ranks, parts.notes)
     watched_ms = int(1_000 * (time.monotonic() - began))
     after = {rank.pid: reading(rank, one.ids) for rank in ranks}
+    gone = [pid for pid, seen in after.items() if not seen.state]
     return NodeSeen(
         node_id=one.node_id,
         member=one.member,
@@ -99,7 +100,7 @@ def collect(one: Attempted, sleep: Callable[[float], None] = time.sleep) -> Node
         ports=_ports(first_ports),
         communicators=communicators,
         notes=tuple(parts.notes),
-        endings=endings.endings(one.folder, ranks, one.ids),
+        endings=endings.endings(one.folder, ranks, one.ids, gone),
     )
 
 

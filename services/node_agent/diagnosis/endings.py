@@ -6,7 +6,7 @@ The files are the job's: they may hold anything, so they are bounded and checked
 
 import os
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -34,12 +34,21 @@ class Written(msgspec.Struct, frozen=True):
 _written = msgspec.json.Decoder(Written)
 
 
-def endings(folder: str, ranks: Sequence[RankProcess], ids: Sequence[int]) -> tuple[Ending, ...]:
-    """Return the endings of the ranks of this node that `ranks`, which live, do not have."""
+def endings(
+    folder: str,
+    ranks: Sequence[RankProcess],
+    ids: Sequence[int],
+    gone: Collection[int] = (),
+) -> tuple[Ending, ...]:
+    """Return the endings of this node's ranks that are not among `ranks`, or whose processes, by
+    their ids, are `gone`.
+    """
     world = max((one.world for one in ranks), default=0)
     try:
         with acting_as(ids):
-            found = [(rank, _read(f"{folder}/{ENDING_PREFIX}{rank}")) for rank in _missing(ranks)]
+            found = [
+                (rank, _read(f"{folder}/{ENDING_PREFIX}{rank}")) for rank in _missing(ranks, gone)
+            ]
     except OSError:
         return ()
     return tuple(
@@ -49,19 +58,22 @@ def endings(folder: str, ranks: Sequence[RankProcess], ids: Sequence[int]) -> tu
 
 def _bounded(rank: int, one: Written) -> Ending:
     stack = tuple(
-        Frame(frame.function[:TEXT_MAX], frame.file[:TEXT_MAX], min(max(0, frame.line), NUMBER_MAX))
+        Frame(
+            frame.function[:TEXT_MAX], frame.file[-TEXT_MAX:], min(max(0, frame.line), NUMBER_MAX)
+        )
         for frame in one.stack[:FRAMES_MAX]
     )
     return Ending(rank, min(max(0, one.at_ns), NUMBER_MAX), one.error[:TEXT_MAX], stack)
 
 
-def _missing(ranks: Sequence[RankProcess]) -> Iterable[int]:
+def _missing(ranks: Sequence[RankProcess], gone: Collection[int]) -> Iterable[int]:
     """Return the ranks of this node without a process. Launchers number them one after another."""
     known = [one for one in ranks if 0 <= one.local_rank < one.local_world <= PROCESSES_MAX]
     if not known:
         return ()
+    living = {one.rank for one in ranks if one.pid not in gone}
     first = known[0].rank - known[0].local_rank
-    return set(range(first, first + known[0].local_world)) - {one.rank for one in ranks}
+    return set(range(first, first + known[0].local_world)) - living
 
 
 def _read(path: str) -> Written | None:

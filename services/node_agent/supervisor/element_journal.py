@@ -29,7 +29,7 @@ ELEMENTS_MAX = 1_000
 
 
 class Seen(NamedTuple):
-    """What a journal says: results in order from the place `first` on, and how many have begun."""
+    """The content of a journal: results in order, from the place `first` on, and how many began."""
 
     first: int
     results: list[int]

@@ -2,7 +2,7 @@
 
 Pure. An array waits in the queue for its elements. When `place` reaches it and it fits, the next
 element begins, waits at the same position and is placed like any job. No other rule knows arrays.
-Of a short array, a batch of elements begins as one job.
+In a short array, a batch of elements begins as one job.
 """
 
 from typing import Final

@@ -90,13 +90,13 @@ class BackfillPass(msgspec.Struct):
     """One scheduling pass over jobs that wait for the same nodes: those of one reservation, or all
     others.
 
-    `first` is the first job that did not fit, and `kept` its reservation, once it is known.
+    `first` is the first job that did not fit, and `reserved` its reservation, once it is known.
     `queues` are the queues of all jobs that did not fit. `no_backfill` is true once such a job's
     queue does not allow backfill.
     """
 
     first: Job | None = None
-    kept: HeadReservation | None = None
+    reserved: HeadReservation | None = None
     no_backfill: bool = False
     queues: dict[str, None] = {}
 
@@ -164,9 +164,9 @@ class BackfillPass(msgspec.Struct):
         """Return the reservation of the first job that did not fit, or None while there is no such
         job.
         """
-        if self.kept is None and self.first is not None:
-            self.kept = reservation_for(state, self.first)
-        return self.kept
+        if self.reserved is None and self.first is not None:
+            self.reserved = reservation_for(state, self.first)
+        return self.reserved
 
 
 def leaves_tenant_room(

@@ -369,7 +369,7 @@ class State:
         if noted is None and on_nodes:
             self._note(job)
         elif noted is not None and noted.end_ns != expected_end_ns(job):
-            noted.end_ns = self._expect(job)  # the limit changed, or the log told the time
+            noted.end_ns = self._expect(job)  # a new limit, or the time in the log
             self.capacity.touch(homes(self.cluster, job.members.values()))
 
     def _note(self, job: Job) -> None:
