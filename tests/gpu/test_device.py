@@ -14,12 +14,17 @@ from libs.common.messages import ControlOrder
 from services.node_agent.devices.device_commands import carry_out
 from services.node_agent.drivers.local import LocalDriver
 from services.node_agent.drivers.readings import Lacking, Sample
+from services.node_agent.drivers.vendors.nvidia import SELDOM
 from tests.gpu.conftest import Machine
 from tests.gpu.said import say
+from tests.gpu.test_jobs import PROGRAM
 
 GIB = 1 << 30
 SAMPLES = 50
 SETTLES_S = 5.0
+# A program computes for so long, and certainly after the first time.
+COMPUTES_S = 8.0
+STARTS_S = 4.0
 TEXT: Any = {"capture_output": True, "text": True, "check": True}
 
 
@@ -74,6 +79,25 @@ async def test_samples_are_current_and_plausible(driver: LocalDriver) -> None:
             _can_be(one)
     say("gpu_sample_p50_ms", sorted(took)[len(took) // 2], "ms", len(took), lacking=sorted(lacking))
     assert await driver.events() == []
+
+
+async def test_counters_show_a_computing_device(driver: LocalDriver, machine: Machine) -> None:
+    uuid = machine.gpus[0].uuid
+    line = (*PROGRAM, "work", str(COMPUTES_S))
+    child = await asyncio.create_subprocess_exec(*line, stdout=asyncio.subprocess.DEVNULL)
+    await asyncio.sleep(STARTS_S)
+    for _ in range(2 * SELDOM):  # the counters are means between two samples that read them
+        await driver.sample()
+        await asyncio.sleep(0.1)
+    one = (await driver.sample())[uuid]
+    assert await child.wait() == 0
+    active, bandwidth = one.sm_active_permille, one.memory_bandwidth_permille
+    if isinstance(active, Lacking) or isinstance(bandwidth, Lacking):
+        pytest.skip(str(active))
+    # The program fills memory and does nothing else.
+    assert active > 500 and bandwidth > 300 and one.tensor_active_permille == 0
+    busy = {name: getattr(one, name) for name in one.__struct_fields__ if "permille" in name}
+    say("gpu_counters", len(busy), "counters", 1, **busy)
 
 
 def _can_be(one: Sample) -> None:

@@ -94,7 +94,7 @@ CASES: Final[dict[str, tuple[Case, ...]]] = {
         case(f"why {WAITS} -o json", "{"),
     ),
     "diagnose": (
-        case(f"diagnose {RUNS}", "no rank waits in a collective"),
+        case(f"diagnose {RUNS}", "The job has one rank"),
         case(f"diagnose {RUNS} --last", "no diagnosis of this job is recorded"),
         case(f"diagnose {RUNS} --evidence", "processes"),
         case(f"diagnose {WAITS}", "cannot be diagnosed", 1),

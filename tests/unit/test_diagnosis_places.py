@@ -19,6 +19,12 @@ def test_ranks_in_different_parts_of_the_same_collective_are_at_the_same_place()
     assert place_of((*inner, TRAIN)) == place_of((*other, TRAIN))
 
 
+def test_a_rank_that_waits_for_its_device_is_in_no_collective() -> None:
+    stack = (Frame("synchronize", "/v/site-packages/torch/cuda/__init__.py", 1_100), TRAIN)
+    assert place_of(stack) == Place(places.DEVICE, "synchronize", "train (train.py:90)")
+    assert place_of((Frame("synchronize", "/v/horovod/mpi_ops.py", 9), TRAIN)).kind == "collective"
+
+
 def test_a_collective_inside_another_one_counts_as_the_outer_one() -> None:
     stack = (Frame("broadcast", "/src/ann/ring.py", 3), Frame("barrier", "/src/ann/ring.py", 4))
     assert place_of((*stack, TRAIN)).name == "barrier"

@@ -1,4 +1,4 @@
-"""Where a process is, by its Python stack: in a collective, at its input, in a lock. Pure.
+"""Where a process is, by its Python stack: in a collective, at its device, in a lock. Pure.
 
 Frames of the standard library and of installed packages say what the process does; the innermost
 frame of the user's own code says where. Two ranks in the same collective are at the same place
@@ -11,12 +11,15 @@ from typing import Final, NamedTuple
 from libs.common.diagnosis.evidence import Frame
 
 COLLECTIVE: Final = "collective"
+DEVICE: Final = "device"
 INPUT: Final = "input"
 LOCK: Final = "lock"
 SLEEP: Final = "sleep"
 STORAGE: Final = "storage"
 CODE: Final = "code"
 UNKNOWN: Final = "unknown"
+# A device that is waited for may itself be in a collective.
+WAITS: Final = (COLLECTIVE, DEVICE)
 
 # Functions in which a rank waits for the others, by the end of their names.
 COLLECTIVES: Final = frozenset((
@@ -27,6 +30,8 @@ COLLECTIVES: Final = frozenset((
     "reduce", "init_process_group", "synchronize", "wait_for_everyone", "rendezvous",
     "_sync_params_and_buffers",
 ))  # fmt: skip
+# Parts of the paths of modules whose `synchronize` waits for the rank's own device.
+DEVICE_FILES: Final = ("torch/cuda/", "torch/xpu/", "cupy/")
 # Functions that wait for data, and parts of the paths of modules that load it.
 INPUTS: Final = (
     "dataloader", "data_loader", "next_batch", "_next_data", "_get_data", "load_batch", "prefetch",
@@ -75,7 +80,8 @@ def place_of(stack: Sequence[Frame], waits_in: str = "") -> Place:
     collective = _outermost_collective(stack)
     if collective is not None:
         caller = next((each for each in stack[collective + 1 :] if not is_foreign(each)), None)
-        return Place(COLLECTIVE, stack[collective].function, _site(caller or stack[collective]))
+        kind = DEVICE if _has_file(stack[collective : collective + 1], DEVICE_FILES) else COLLECTIVE
+        return Place(kind, stack[collective].function, _site(caller or stack[collective]))
     own = next((each for each in stack if not is_foreign(each)), stack[0])
     return Place(_kind(stack, waits_in), own.function, _site(own))
 

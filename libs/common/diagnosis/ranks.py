@@ -41,8 +41,10 @@ class Rank(NamedTuple):
 
     @property
     def waiting(self) -> int:
-        """The part of the looks, in hundredths, in which the rank was in a collective."""
-        inside = sum(place.kind == places.COLLECTIVE for place in self.seen)
+        """The part of the looks, in hundredths, in which the rank waited in a collective, or for a
+        device that may be in one.
+        """
+        inside = sum(place.kind in places.WAITS for place in self.seen)
         return ALL * inside // len(self.seen)
 
     @property
@@ -51,14 +53,17 @@ class Rank(NamedTuple):
         return watched > 0 and ALL * used >= COMPUTES * watched
 
     @property
+    def busy_percent(self) -> int:
+        """The load of its device; -1 if that is not known."""
+        gpu, devices = self.process.gpu, self.node.devices
+        return max((one.busy_percent for one in devices if gpu in ("", one.uuid)), default=-1)
+
+    @property
     def is_idle(self) -> bool:
         """Whether the process used no CPU, moved no bytes, and its device is idle."""
         process = self.process
-        busy = [
-            device.busy_percent for device in self.node.devices if process.gpu in ("", device.uuid)
-        ]
         is_quiet = ALL * process.cpu_ms <= IDLE * process.watched_ms and process.moved_bytes <= 0
-        return is_quiet and max(busy, default=0) <= IDLE
+        return is_quiet and self.busy_percent <= IDLE
 
     @property
     def is_still(self) -> bool:

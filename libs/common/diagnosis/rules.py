@@ -17,7 +17,17 @@ from libs.common.diagnosis.ended import dead
 from libs.common.diagnosis.evidence import NodeSeen, Suspect, Verdict
 from libs.common.diagnosis.places import Place
 from libs.common.diagnosis.ranks import Rank, Seen, gathered, homes, is_majority, rank_of
-from libs.common.diagnosis.words import capital, common, groups, named, notes, others, port_words
+from libs.common.diagnosis.words import (
+    alone,
+    capital,
+    common,
+    does,
+    groups,
+    named,
+    notes,
+    others,
+    port_words,
+)  # fmt: skip
 
 # A rank that is in a collective in at most this part of the looks (hundredths) waits for no other.
 FREE_AT_MOST: Final = 34
@@ -27,14 +37,6 @@ LINK_FACTOR: Final = 3
 # Causes that no healthy program has for long.
 SURE: Final = ("input", "lock", "storage", "stopped")
 STOPPED_STATES: Final = "Tt"
-DOES: Final = {
-    "input": "waits for its input",
-    "lock": "waits for a lock or a thread",
-    "sleep": "sleeps",
-    "storage": "waits for storage",
-    "compute": "computes",
-    "unknown": "is elsewhere",
-}
 
 
 Rule = Callable[[Seen], Verdict | None]
@@ -149,7 +151,7 @@ def _behind(
     return Verdict(
         kind=e.BEHIND,
         sentence=f"{len(inside)} ranks wait in {op} ({what}), which {named(suspects)} did not "
-        f"begin: it {_does(seen.ranks[ordered[0]])} in {seen.ranks[ordered[0]].place.text}",
+        f"begin: it {does(seen.ranks[ordered[0]])} in {seen.ranks[ordered[0]].place.text}",
         cause=_cause(seen, ordered[0]),
         suspects=tuple(suspects),
         is_certain=_is_certain([seen.ranks[number] for number in ordered]),
@@ -207,14 +209,14 @@ def _apart(seen: Seen) -> Verdict | None:
     if not seen.has_looks or not free or not is_majority(len(waits), len(free), seen):
         return None
     free.sort(key=lambda rank: (rank.waiting, rank.computes, rank.number))
-    suspects = tuple(_suspect(rank, f"it {_does(rank)} in {rank.place.text}") for rank in free)
+    suspects = tuple(_suspect(rank, f"it {does(rank)} in {rank.place.text}") for rank in free)
     first = free[0]
     still = all(rank.is_still for rank in (first, *waits)) and not first.computes
     what = "waits for" if len(waits) == 1 else "wait for"
     return Verdict(
         kind=e.APART if still else e.SLOW,
         sentence=f"{len(waits)} of {len(seen.ranks)} ranks {what} {named(suspects)}, which "
-        f"{_does(first)} in {first.place.text}; they are in {common(waits)}",
+        f"{does(first)} in {first.place.text}; they are in {common(waits)}",
         cause=first.cause,
         suspects=suspects,
         is_certain=still and _is_certain([first]),
@@ -300,15 +302,15 @@ def _roll_call(seen: Seen) -> Verdict | None:
     if not found or found[0][1] < 2:
         return None
     place, count = found[0]
-    if place.kind == places.COLLECTIVE:
+    if place.kind in places.WAITS:
         return None  # the rules above have decided that
     fewer = [rank for rank in seen.ranks.values() if rank.place != place]
     if not fewer or not is_majority(count, len(fewer), seen):
         return None
-    suspects = tuple(_suspect(rank, f"it {_does(rank)} in {rank.place.text}") for rank in fewer)
+    suspects = tuple(_suspect(rank, f"it {does(rank)} in {rank.place.text}") for rank in fewer)
     return Verdict(
         kind=e.APART,
-        sentence=f"{named(suspects)} {_does(fewer[0])} in {fewer[0].place.text}, and "
+        sentence=f"{named(suspects)} {does(fewer[0])} in {fewer[0].place.text}, and "
         f"{count} of {len(seen.ranks)} ranks are in {place.text}; no stack shows a collective",
         cause=fewer[0].cause,
         suspects=suspects,
@@ -321,6 +323,8 @@ RULES: Final[tuple[Rule, ...]] = (
 
 
 def _nothing(seen: Seen) -> Verdict:
+    if seen.world == 1 and seen.ranks:
+        return Verdict(kind=e.NONE, sentence=alone(next(iter(seen.ranks.values()))))
     text = "no single rank is the cause" if seen.ranks else "no process of the job was seen"
     return Verdict(kind=e.NONE, sentence=f"{text}; {others(seen)}" if seen.ranks else text)
 
@@ -343,12 +347,6 @@ def _suspect_of(seen: Seen, found: Mapping[int, NodeSeen], number: int, why: str
     if number in seen.ranks:
         return _suspect(seen.ranks[number], why)
     return Suspect(number, found.get(number, seen.nodes[0]).node_id, why)
-
-
-def _does(rank: Rank) -> str:
-    """Return what the rank does, in words; where the kernel holds it, if nothing else is known."""
-    waits_in = rank.process.waits_in
-    return f"waits ({waits_in})" if rank.cause == "unknown" and waits_in else DOES[rank.cause]
 
 
 def _cause(seen: Seen, number: int) -> str:

@@ -2,11 +2,37 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from libs.common.diagnosis import evidence as e
+from libs.common.diagnosis import places
 from libs.common.diagnosis.evidence import NodeSeen, Suspect
 from libs.common.diagnosis.places import Place
 from libs.common.diagnosis.ranks import Rank, Seen, numbers
+
+DOES: Final = {
+    "input": "waits for its input",
+    "lock": "waits for a lock or a thread",
+    "sleep": "sleeps",
+    "storage": "waits for storage",
+    "compute": "computes",
+    "unknown": "is elsewhere",
+}
+
+
+def does(rank: Rank) -> str:
+    """Return what the rank does, in words; where the kernel holds it, if nothing else is known."""
+    waits_in = rank.process.waits_in
+    return f"waits ({waits_in})" if rank.cause == "unknown" and waits_in else DOES[rank.cause]
+
+
+def alone(rank: Rank) -> str:
+    """Return the sentence on a job of one rank, which waits for no other."""
+    activity = "waits for its device" if rank.place.kind == places.DEVICE else does(rank)
+    activity = activity.removesuffix(" elsewhere")
+    busy = rank.busy_percent
+    device = f"; its device is {busy} % busy" if busy >= 0 else ""
+    return f"the job has one rank: it {activity} in {rank.place.text}{device}"
 
 
 def port_words(port: e.PortSeen) -> str:

@@ -30,6 +30,8 @@ PLACES: Final = (
     "/usr/include",
     "{site}/nvidia/*/include",
 )
+# The folders of Python's packages; a virtual environment can have several.
+SITES: Final = ("site-packages", "dist-packages")
 
 
 class NotBuilt(Exception):
@@ -38,10 +40,11 @@ class NotBuilt(Exception):
 
 def headers(cuda: str = "") -> list[str]:
     """Return the folders that have CUPTI's header, the best first."""
-    site = next((path for path in sys.path if path.endswith("site-packages")), "")
+    sites = [path for path in sys.path if path.endswith(SITES)] or [""]
     found = [
         folder
         for place in PLACES
+        for site in (sites if "{site}" in place else ("",))
         for folder in sorted(glob(place.format(cuda=cuda or "/nowhere", site=site)), reverse=True)
         if os.path.exists(f"{folder}/{HEADER}")
     ]
