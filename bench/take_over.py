@@ -8,6 +8,9 @@ medians at the longest and the shortest. `terms_per_death` must be 1.
 
 With three servers the server that leads the stream is killed together with the leader; then the
 servers' election decides (`with_stream_leader_max_s`).
+
+With PEER=slurm, Slurm's primary controller is killed too, with the backup's timeout at Slurm's
+default and at its shortest useful value (`bench/peers/slurm_backup.py`).
 """
 
 import asyncio
@@ -21,7 +24,9 @@ from typing import Any, Final
 
 import aiohttp
 
+from bench import peers
 from bench.cluster import QUICK, Cluster, client, quantile, running, say, submit
+from bench.peers import slurm_backup, turns
 from libs.common import facts as f
 from libs.common import subjects
 from libs.common.model import TenantId
@@ -35,6 +40,9 @@ LENGTHS: Final = (500, 4_000) if QUICK else (500, 10_000, 42_000)
 KILLS: Final = 3 if QUICK else 20
 PAUSES: Final = 2 if QUICK else 20
 WITH_SERVER: Final = 1 if QUICK else 5
+# How long Slurm's backup controller waits for the primary one: the shortest, and the default.
+SLURM_TIMEOUTS_S: Final = (10,) if QUICK else (10, 120)
+SLURM_ROUNDS: Final = 1 if QUICK else 3
 STOPPED_S: Final = 1.0
 SUBMIT_EVERY_S: Final = 0.02
 WITHIN_S: Final = 60.0
@@ -237,8 +245,20 @@ async def stream_leader(connection: Client) -> str:
 
 async def main() -> None:
     """The benchmark."""
+    beside_slurm = peers.wants("slurm")
     await measure()
     await measure_with_server()
+    if beside_slurm:
+        await asyncio.to_thread(measure_slurm)
+
+
+def measure_slurm() -> None:
+    """Measure the take-over by Slurm's backup controller."""
+    try:
+        for timeout_s in SLURM_TIMEOUTS_S:
+            slurm_backup.measure(timeout_s, SLURM_ROUNDS)
+    except peers.Missing as error:
+        turns.skipped(error)
 
 
 if __name__ == "__main__":

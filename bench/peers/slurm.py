@@ -28,6 +28,7 @@ GPUS: Final = 8
 READY_S: Final = 40.0
 STOP_S: Final = 10.0
 LOOK_S: Final = 0.05
+ALONE: Final = ("slurmctld", "-D", "-i")
 HOW: Final = "apt-get install slurmctld slurmd slurm-client munge (Debian), and run this as root"
 TUNED: Final = (
     "batch_sched_delay=0,sched_min_interval=0,sched_interval=1,default_queue_depth=10000,"
@@ -35,7 +36,7 @@ TUNED: Final = (
 )
 CONFIGURATION: Final = """\
 ClusterName=peer
-SlurmctldHost={host}(127.0.0.1)
+{controllers}
 SlurmctldPort={port}
 SlurmUser=root
 SlurmdUser=root
@@ -72,6 +73,8 @@ PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 class Slurm:
     """A running one. `env` is the environment of its commands."""
 
+    controller: "subprocess.Popen[bytes]"
+
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.env: Mapping[str, str] = {**os.environ, "SLURM_CONF": str(folder / "slurm.conf")}
@@ -95,38 +98,56 @@ class Slurm:
         return self.run("sinfo", "--noheader", "--Node", "--format=%t").split().count("idle")
 
 
+def host() -> str:
+    """Return the name by which a controller on this machine knows itself."""
+    return socket.gethostname().partition(".")[0]
+
+
+def start(slurm: Slurm, words: Sequence[str]) -> "subprocess.Popen[bytes]":
+    """Start a daemon, which ends with this process."""
+    return subprocess.Popen(
+        words,
+        env=slurm.env,
+        cwd=slurm.folder,
+        stdout=subprocess.DEVNULL,
+        stderr=(slurm.folder / f"{Path(words[0]).name}.err").open("ab"),
+        start_new_session=True,
+        preexec_fn=die_with_parent,
+    )
+
+
 @contextmanager
-def running() -> Iterator[Slurm]:
-    """Run Slurm until the end of the block. Raises Missing."""
+def running(controllers: str = "", lines: Sequence[Sequence[str]] = (ALONE,)) -> Iterator[Slurm]:
+    """Run Slurm until the end of the block. Raises Missing.
+
+    `controllers` are the lines of the configuration that name them; without, there is one. `lines`
+    are their commands, the primary's last.
+    """
     need(("slurmctld", "slurmd", "sbatch", "srun", "munged"), HOW)
     if os.geteuid() != 0:
         raise Missing(f"Slurm's daemons start as root alone: {HOW}")
     with TemporaryDirectory(prefix="slurm-") as name, ExitStack() as stack:
         slurm = Slurm(Path(name))
-        _configure(slurm.folder)
-        for words, is_ready in _daemons(slurm):
-            process = subprocess.Popen(
-                words,
-                env=slurm.env,
-                stdout=subprocess.DEVNULL,
-                stderr=(slurm.folder / f"{Path(words[0]).name}.err").open("ab"),
-                start_new_session=True,
-                preexec_fn=die_with_parent,
-            )
-            stack.callback(_stop, process)
+        _configure(slurm.folder, controllers or f"SlurmctldHost={host()}(127.0.0.1)")
+        for words, is_ready in _daemons(slurm, lines):
+            process = start(slurm, words)
+            stack.callback(stop, process)
+            if words is lines[-1]:
+                slurm.controller = process
             _await(slurm.folder, is_ready)
         yield slurm
 
 
-def _configure(folder: Path) -> None:
-    first, host = servers.free_port_run(NODES + 1), socket.gethostname().partition(".")[0]
+def _configure(folder: Path, controllers: str) -> None:
+    first = servers.free_port_run(NODES + 1)
     (folder / "state").mkdir()
     (folder / "munge.key").write_bytes(os.urandom(128))
     (folder / "munge.key").chmod(0o400)
     (folder / "slurm.conf").write_text(
         CONFIGURATION.format(
             folder=folder,
-            host=host,
+            controllers=controllers,
+            host=host(),
             port=first + NODES,
             first=first,
             last=first + NODES - 1,
@@ -142,7 +163,9 @@ def _configure(folder: Path) -> None:
     )
 
 
-def _daemons(slurm: Slurm) -> Iterator[tuple[Sequence[str], Callable[[], bool]]]:
+def _daemons(
+    slurm: Slurm, controllers: Sequence[Sequence[str]]
+) -> Iterator[tuple[Sequence[str], Callable[[], bool]]]:
     """Yield the daemons in the order in which they start, and whether each is ready."""
     folder = slurm.folder
     munge = [
@@ -157,7 +180,9 @@ def _daemons(slurm: Slurm) -> Iterator[tuple[Sequence[str], Callable[[], bool]]]
     ]
     # The folder of a test may be one that munge distrusts.
     yield ("munged", "--foreground", "--force", *munge), (folder / "munge.socket").exists
-    yield ("slurmctld", "-D", "-i"), lambda: _answers(slurm)
+    for words in controllers[:-1]:  # before the primary, which waits for their answers
+        yield words, lambda: True
+    yield controllers[-1], lambda: _answers(slurm)
     for number in range(1, NODES + 1):
         (folder / f"spool-n{number}").mkdir()
         yield ("slurmd", "-D", "-N", f"n{number}"), partial(_has_nodes, slurm, number)
@@ -186,7 +211,7 @@ def _await(folder: Path, is_ready: Callable[[], bool]) -> None:
         time.sleep(LOOK_S)
 
 
-def _stop(process: "subprocess.Popen[bytes]") -> None:
+def stop(process: "subprocess.Popen[bytes]") -> None:
     """End a daemon with all that it started."""
     process.terminate()
     try:

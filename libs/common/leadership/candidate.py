@@ -111,8 +111,10 @@ class Candidate:
                 task.cancel()
 
     async def _wait(self) -> None:
+        """Wait until the next request is due, or until the leader has been silent for too long."""
+        silent_s = self.watch.silent_for_ms(self.clock.boot_ns()) / 1_000
         try:
-            async with asyncio.timeout(ASK_EVERY_S):
+            async with asyncio.timeout(min(ASK_EVERY_S, silent_s)):
                 await self.offered.wait()
         except TimeoutError:
             return

@@ -74,6 +74,11 @@ class LeaderWatch:
         slowest_ms = SLOWEST_TIMES * max(self.durations) // MS
         return min(self.term_ms, max(SILENCE_MIN_MS, slowest_ms))
 
+    def silent_for_ms(self, now: int) -> int:
+        """Return how long the leader may still be silent; 0 if that time has passed."""
+        until = max(self.heard + self.silence_ms() * MS, self.grace_until)
+        return max(0, -(-(until - now) // MS))
+
     def is_gone(self, now: int) -> bool:
         """Return whether no process leads, as far as this one can tell. Call it before each
         request.
@@ -81,4 +86,4 @@ class LeaderWatch:
         self._look(now)
         if now < self.grace_until:
             return False
-        return self.absences >= ABSENCES or now - self.heard > self.silence_ms() * MS
+        return self.absences >= ABSENCES or now - self.heard >= self.silence_ms() * MS
