@@ -9,10 +9,16 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from libs.common.model import JobSpec
 from libs.common.safety.folder_walk import remove_tree
+from services.node_agent.jobs.environment import environment
 from services.node_agent.tracing import datagrams, files, removals
-from services.node_agent.tracing.doors import DATAGRAMS_MAX, Door, Folders
+from services.node_agent.tracing.doors import DATAGRAMS_MAX, Door, Folders, was_shared
+from services.node_agent.tracing.tracing import DAEMON, OUTPUT, OWN, SOCKETS, Tracing, trace_folder
+from tests.integration.peer_uploads_world import start_order
+from tests.integration.test_pulled_agent import launch_of
 
 
 @pytest.fixture
@@ -64,6 +70,64 @@ async def test_a_sender_outside_the_folder_gets_no_answer(door: Door, tmp_path: 
         with pytest.raises(BlockingIOError):
             sender.recv(100)
     assert door.living() == []
+
+
+async def test_an_answer_does_not_follow_a_link(door: Door, tmp_path: Path) -> None:
+    """The kernel keeps the name by which a sender bound its socket, whatever is there now."""
+    with client(door) as sender, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as victim:
+        victim.bind(str(tmp_path / "victim"))
+        victim.setblocking(False)
+        name = f"{door.folder}/dynoconfigclient1"
+        os.unlink(name)
+        for link in (os.symlink, os.link):
+            link(tmp_path / "victim", name)
+            send(sender, door, datagrams.request((os.getpid(),)))
+            await asyncio.sleep(0.05)
+            with pytest.raises(BlockingIOError):
+                victim.recv(100)
+            os.unlink(name)
+
+
+async def test_an_instruction_that_was_not_delivered_stays(door: Door) -> None:
+    with client(door) as sender:
+        send(sender, door, datagrams.request((os.getpid(),)))
+        await answered(sender)
+        door.tell(door.living()[0], "START=1")
+        os.unlink(f"{door.folder}/dynoconfigclient1")
+        send(sender, door, datagrams.request((os.getpid(),)))
+        await asyncio.sleep(0.05)
+        assert door.untold(door.living()[0])
+
+
+async def test_other_users_do_not_pass_to_the_folder_of_a_containers_job() -> None:
+    outer = f"/tmp/muster-outer-{os.getpid()}"
+    shared = Door(outer, "j.1", "red", 0, (), shared=True)
+    shared.open()
+    try:
+        assert os.stat(outer).st_mode & 0o7777 == 0o700
+        assert os.stat(shared.folder).st_mode & 0o7777 == 0o1777
+        assert was_shared(outer)
+    finally:
+        shared.close()
+        assert remove_tree(outer)
+    assert not was_shared(outer)
+
+
+@pytest.mark.parametrize("daemon", ["0", "1", ""])
+async def test_a_job_does_not_choose_the_folder_that_its_container_mounts(
+    daemon: str, tmp_path: Path
+) -> None:
+    chosen = {SOCKETS: "/etc", OUTPUT: "/etc", OWN: "/etc"}
+    wish = replace(
+        start_order("j"),
+        spec=JobSpec(command=("true",), env={**chosen, **({DAEMON: daemon} if daemon else {})}),
+    )
+    launch = launch_of(wish)
+    made = environment(wish, "n1", (), {})
+    assert OWN not in made and made[SOCKETS] == "/etc"
+    for tracing in (Tracing(), Tracing(tmp_path, 1 << 20, 1 << 20)):
+        await tracing.adopt({})
+        assert trace_folder(tracing.hold(replace(launch, env=made), wish).env) == ""
 
 
 async def test_a_flood_is_read_at_a_bounded_rate(door: Door) -> None:

@@ -1,9 +1,10 @@
 """The sockets that the processes of jobs ask for instructions to trace.
 
 Each attempt has a folder of its own, which belongs to the job's user and holds the socket, those of
-the processes, and the files that they write. The kernel says which process sent a datagram. A job
-can send anything, so everything read here is bounded. Tests:
-tests/integration/test_tracing_agent.py, tests/attack/test_trace_door.py.
+the processes, and the files that they write. The users of a container have other ids, so its folder
+is open to all and lies in one that only the agent passes. The kernel says which process sent a
+datagram. A job can send anything, so everything read here is bounded, and no answer follows a link.
+Tests: tests/integration/test_tracing_agent.py, tests/attack/test_trace_door.py.
 """
 
 import asyncio
@@ -30,6 +31,8 @@ SECRET_BYTES: Final = 16
 NAME_DIGITS: Final = 10
 # libkineto copies the path of its socket, `FOLDER/dynoconfigclient` and 36 more, to 108 bytes.
 PATH_BYTES_MAX: Final = 54
+# The folder of a container's job, in the one that only the agent passes.
+INNER: Final = "d"
 CREDENTIALS: Final = struct.Struct("=iii")
 READS_PER_WAKE: Final = 16
 # Datagrams of one attempt in a second. A process sends one in five.
@@ -49,10 +52,23 @@ class Caller(NamedTuple):
 
 
 class Door:
-    """The socket of one attempt. `ids` are the user and group of the job; empty: the agent's."""
+    """The socket of one attempt. `ids` are the user and group of the job; empty: the agent's.
 
-    def __init__(self, folder: str, key: str, tenant: str, rank: int, ids: Sequence[int]) -> None:
-        self.folder, self.key, self.tenant, self.rank = folder, key, tenant, rank
+    `outer` is the attempt's folder. `shared`: the job's folder in it is open to all users.
+    """
+
+    def __init__(
+        self,
+        outer: str,
+        key: str,
+        tenant: str,
+        rank: int,
+        ids: Sequence[int],
+        shared: bool = False,
+    ) -> None:
+        self.outer, self.key, self.tenant, self.rank = outer, key, tenant, rank
+        self.shared = shared
+        self.folder = f"{outer}/{INNER}" if shared else outer
         self.ids = list(ids)
         self.callers: dict[tuple[int, str], Caller] = {}
         self.waiting: dict[tuple[int, str], str] = {}
@@ -63,11 +79,12 @@ class Door:
         self.second = 0
         self.resuming: asyncio.TimerHandle | None = None
 
-    def open(self, shared: bool = False) -> None:
-        """Create the folder and listen. `shared`: any user may write to it. Raises OSError."""
+    def open(self) -> None:
+        """Create the folder and listen. Raises OSError."""
         path = f"{self.folder}/{datagrams.SOCKET}"
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(self.folder, 0o700)
+        for folder in dict.fromkeys((self.outer, self.folder)):
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(folder, 0o700)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
@@ -75,7 +92,7 @@ class Door:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
             listening.bind(path)
             _open_to_all(path)
-            _give(self.folder, self.ids, shared)
+            _give(self.folder, self.ids, self.shared)
         except OSError:
             listening.close()
             raise
@@ -151,12 +168,13 @@ class Door:
             raise ValueError("the sender is not in the attempt's folder")
         assert self.socket is not None
         if isinstance(asked, datagrams.Registered):
-            self.socket.sendto(datagrams.registration(1), address)
+            _send(self.socket, datagrams.registration(1), address)
             return
         caller = Caller(pid, asked.tracer, time.monotonic_ns())
         self._note(caller)
-        text = self.waiting.pop((caller.pid, caller.tracer), "")
-        self.socket.sendto(datagrams.configuration(text, asked.tracer), address)
+        text = self.waiting.get((caller.pid, caller.tracer), "")
+        _send(self.socket, datagrams.configuration(text, asked.tracer), address)
+        self.waiting.pop((caller.pid, caller.tracer), None)
 
     def _note(self, caller: Caller) -> None:
         """Remember a process; the one that was silent longest makes room."""
@@ -190,7 +208,7 @@ class Folders:
     def _place(self) -> str:
         self.secret = _kept(self.state_dir / SECRET, lambda: os.urandom(SECRET_BYTES))
         own = self.state_dir / FOLDER
-        longest = len(os.fsencode(own)) + 1 + NAME_DIGITS
+        longest = len(os.fsencode(own)) + 1 + NAME_DIGITS + 1 + len(INNER)
         if longest <= PATH_BYTES_MAX and is_passable(own):
             with contextlib.suppress(FileExistsError):
                 own.mkdir(mode=PASSABLE)
@@ -205,7 +223,9 @@ class Folders:
         return found
 
     def of(self, key: str) -> str:
-        """Return the folder of an attempt; its name cannot be guessed."""
+        """Return the folder of an attempt. Its name cannot be guessed, but the kernel's list of
+        sockets shows it to all users.
+        """
         digest = hashlib.blake2b(key.encode(), key=self.secret).hexdigest()
         return f"{self.root}/{digest[:NAME_DIGITS]}"
 
@@ -216,6 +236,11 @@ class Folders:
             if name not in wanted and not name.startswith(GONE):
                 self.removals.put(f"{self.root}/{name}")
         self.removals.start()
+
+
+def was_shared(outer: str) -> bool:
+    """Return whether an earlier agent made a folder for a job with an image in this one."""
+    return _is_own(outer) and _is_folder(f"{outer}/{INNER}")
 
 
 def pid_of(ancillary: Sequence[tuple[int, int, bytes]]) -> int:
@@ -242,6 +267,27 @@ def _new_root() -> bytes:
     folder = tempfile.mkdtemp(prefix="muster-")
     os.chmod(folder, PASSABLE)
     return os.fsencode(folder)
+
+
+def _is_folder(path: str) -> bool:
+    with contextlib.suppress(OSError):
+        return stat.S_ISDIR(os.lstat(path).st_mode)
+    return False
+
+
+def _send(sender: socket.socket, data: bytes, address: str) -> None:
+    """Send to a socket of the job's folder. Raises OSError, also if a link has its name now.
+
+    A link could lead to the socket of another tenant's process, which the agent may write to.
+    """
+    held = os.open(address, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        seen = os.fstat(held)
+        if not stat.S_ISSOCK(seen.st_mode) or seen.st_nlink != 1:
+            raise OSError(f"{address} is not the sender's socket")
+        sender.sendto(data, f"/proc/self/fd/{held}")
+    finally:
+        os.close(held)
 
 
 def _is_own(folder: str) -> bool:

@@ -27,7 +27,7 @@ from libs.common.transport.bus import Bus
 from services.node_agent.directories.protocol import Launch
 from services.node_agent.tracing.capture import Capture
 from services.node_agent.tracing.cupti.building import NotBuilt
-from services.node_agent.tracing.doors import Door, Folders
+from services.node_agent.tracing.doors import Door, Folders, was_shared
 from services.node_agent.tracing.kept import TRACE_ID, Kept
 from services.node_agent.tracing.turns import Turns
 
@@ -39,6 +39,8 @@ LOG_LEVEL: Final = "KINETO_LOG_LEVEL"
 # Errors only, as without a daemon: else each import of PyTorch prints a line.
 ERRORS: Final = "3"
 INJECTION: Final = "CUDA_INJECTION64_PATH"
+# The folder of the door, in a name that no user can set.
+OWN: Final = "MUSTER_TRACE_FOLDER"
 # Values with which a job's own environment declines.
 DECLINED: Final = ("", "0")
 # Captures at a time, and those of one tenant. Each needs one thread now and then.
@@ -95,7 +97,8 @@ class Tracing:
         self.lost = ""
         for key, rank in adopted.items():
             ids, tenant = self.origin(attempt_of(key))
-            door = Door(self.folders.of(key), key, tenant, rank, ids)
+            outer = self.folders.of(key)
+            door = Door(outer, key, tenant, rank, ids, was_shared(outer))
             with contextlib.suppress(OSError):
                 door.open()
                 self.doors[key] = door
@@ -115,14 +118,15 @@ class Tracing:
             return launch
         key = attempt_key(order.job_id, order.attempt)
         ids = launch.account.ids if launch.account is not None else ()
-        door = Door(self.folders.of(key), key, order.tenant, order.rank, ids)
+        shared = bool(order.spec.image)
+        door = Door(self.folders.of(key), key, order.tenant, order.rank, ids, shared)
         try:
-            door.open(shared=bool(order.spec.image))
+            door.open()
         except OSError as error:
             logger.warning("job %s cannot be traced: %s", key, error)
             return launch
         self.doors[key] = door
-        given = {DAEMON: "1", SOCKETS: door.folder, OUTPUT: door.folder}
+        given = {DAEMON: "1", SOCKETS: door.folder, OUTPUT: door.folder, OWN: door.folder}
         given[LOG_LEVEL] = env.get(LOG_LEVEL, ERRORS)
         if INJECTION not in env:
             given |= self._injected(door)
@@ -147,7 +151,7 @@ class Tracing:
         door = self.doors.pop(key, None)
         if door is not None:
             door.close()
-            self.folders.removals.put(door.folder)
+            self.folders.removals.put(door.outer)
 
     async def listen(self, bus: Bus, node_id: str) -> None:
         """Answer gateways, and build the CUPTI library beside everything else."""
@@ -272,8 +276,11 @@ class Tracing:
 
 
 def trace_folder(env: Mapping[str, str]) -> str:
-    """Return the folder of the attempt's door; empty for a job that has none."""
-    return env.get(OUTPUT, "") if env.get(SOCKETS) == env.get(OUTPUT) else ""
+    """Return the folder of the attempt's door; empty for a job that has none.
+
+    A user can choose the other variables, and a container mounts this folder.
+    """
+    return env.get(OWN, "")
 
 
 def _nobody(begin: m.TraceBegin, door: Door) -> str:

@@ -14,6 +14,7 @@
 #include <cupti.h>
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <signal.h>
@@ -36,7 +37,8 @@
 #define PATH_BYTES 512
 #define BUFFER_BYTES (4 << 20)
 #define BUFFERS_MAX 32
-#define FILE_BYTES_MAX (256LL << 20)
+/* The agent removes files of more than 256 MiB (files.py): there is room for the end. */
+#define FILE_BYTES_MAX (248LL << 20)
 #define NAME_CHARS 400
 #define ALIGN 64
 #define NS 1000000000LL
@@ -185,8 +187,10 @@ static void CUPTIAPI on_callback(void *data, CUpti_CallbackDomain domain, CUpti_
 static const char *open_cupti(void) {
     static const char *NAMES[] = {"libcupti.so.13", "libcupti.so.12", "libcupti.so.11", "libcupti.so"};
     void *library = NULL;
+    /* One that the program has loaded comes first, whatever its version. */
     for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES && !library; i++)
-        if (!(library = dlopen(NAMES[i], RTLD_NOW | RTLD_NOLOAD))) library = dlopen(NAMES[i], RTLD_NOW);
+        library = dlopen(NAMES[i], RTLD_NOW | RTLD_NOLOAD);
+    for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES && !library; i++) library = dlopen(NAMES[i], RTLD_NOW);
     if (!library) return "libcupti cannot be loaded: add its folder to LD_LIBRARY_PATH";
     struct { void *at; const char *name; int needed; } wanted[] = {
         {&cupti.subscribe, "cuptiSubscribe", 1}, {&cupti.unsubscribe, "cuptiUnsubscribe", 1},
@@ -220,7 +224,8 @@ static void measure_clock(void) {
 static int open_file(const char *path) {
     char name[PATH_BYTES + 8];
     snprintf(name, sizeof name, "%s.tmp", path);
-    FILE *file = fopen(name, "we");
+    int descriptor = open(name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    FILE *file = descriptor < 0 ? NULL : fdopen(descriptor, "w");
     if (!file) return 0;
     pthread_mutex_lock(&lock);
     out = file;
@@ -313,10 +318,15 @@ static void *serve(void *given) {
         snprintf(agent.sun_path, sizeof agent.sun_path, "%s/dynolog", folder) >= (int)sizeof agent.sun_path)
         return NULL;
     for (;; sleep_ns(pause_ns)) {
+        /* An answer that came late is not that of this question. */
+        while (recv(descriptor, &answer, sizeof answer - 1, MSG_DONTWAIT) >= 0) { }
         if (sendto(descriptor, &question, sizeof question.header + BODY_BYTES, 0, (void *)&agent, sizeof agent) < 0)
             continue;
-        ssize_t size = recv(descriptor, &answer, sizeof answer - 1, 0);
-        if (size <= (ssize_t)sizeof answer.header) continue;
+        struct sockaddr_un sender = {0};
+        socklen_t length = sizeof sender;
+        ssize_t size = recvfrom(descriptor, &answer, sizeof answer - 1, 0, (void *)&sender, &length);
+        if (size <= (ssize_t)sizeof answer.header || strcmp(answer.header.type, question.header.type)) continue;
+        if (strncmp(sender.sun_path, agent.sun_path, sizeof sender.sun_path)) continue;
         answer.text[size - (ssize_t)sizeof answer.header] = 0;
         if (!parse(answer.text, &order) || !open_file(order.path)) continue;
         close_file(order.path, trace(&order));
