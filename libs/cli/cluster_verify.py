@@ -22,12 +22,12 @@ ANSWER_S: Final = 120.0
 @click.command("verify")
 @formatted
 def verify(form: str) -> int:
-    """Compare the members' states with a new fold of the log.
+    """Check that the services have computed the same state from the log.
 
-    The gateway folds the log up to the newest hash that the leader recorded, from the newest
-    snapshot before it. It compares the result with the record, with its own state and with the
-    scheduler's, and names the parts and the first entry that differ. Exits with 1 if a member
-    differs.
+    The scheduler that leads records hashes of its state in the log. The gateway computes the state
+    anew, from the newest snapshot before the newest hash. It compares the result with that hash,
+    with its own state and with the scheduler's. It names the parts and the first entry that differ.
+    The command exits with 1 if a state differs.
 
     \b
     muster cluster verify

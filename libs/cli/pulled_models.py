@@ -73,7 +73,7 @@ COLUMNS: Final = (
     help="Secret of your tenant with the hub's token, for private repositories.",
 )
 @click.option("--hub", metavar="URL", help="Address of the hub. Default: the nodes' MUSTER_HUB.")
-@click.option("--from-node", metavar="NODE", help="Copy from this node, which has it, not the hub.")
+@click.option("--from-node", metavar="NODE", help="Copy from this node instead of the hub.")
 @click.option("-d", "--detach", is_flag=True, help="Print the ids of the jobs and do not wait.")
 def pull(
     repository: str,
@@ -293,13 +293,13 @@ def _copied(profile: Profile, giver: str, copy: Json, node: str, revision: str) 
 
 @click.command(short_help="List the models that were pulled to nodes.")
 @click.argument("node", required=False)
-@click.option("--tenant", metavar="TENANT", help="List those of this tenant (operators only).")
+@click.option("--tenant", metavar="TENANT", help="List the copies of this tenant (operators only).")
 @listed
 def pulled(node: str | None, tenant: str | None, form: str, no_headers: bool) -> None:
     """List the models that your tenant has pulled to nodes, or to one node.
 
-    LAST USE is the time since a job began or ended to use the copy. A copy that is incomplete is
-    being pulled, or its pull was cut short: pull again to continue.
+    LAST USE is the time since a job last began or stopped using the copy. An incomplete copy is
+    still being pulled, or its pull was interrupted. To continue it, pull again.
 
     \b
     muster model pulled

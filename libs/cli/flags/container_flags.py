@@ -15,14 +15,14 @@ IMAGE: Final = click.option(
     "--image",
     metavar="NAME",
     help=(
-        "Run in a container of this image (Docker or Podman on the node). The command is given to "
-        "the image's entry point; without a command, the image's own is used."
+        "Run in a container of this image (Docker or Podman on the node). The command is passed "
+        "to the image's entry point. Without a command, the image's own command runs."
     ),
 )
 ENTRYPOINT: Final = click.option(
     "--entrypoint",
     metavar="COMMAND",
-    help="Replace the image's entry point; '' for none, so that the command is run as it is.",
+    help="Replace the image's entry point. With '' the command runs without an entry point.",
 )
 # Flags of allocations too.
 OPTIONS: Final = (
@@ -30,7 +30,7 @@ OPTIONS: Final = (
         "--user",
         "container_user",
         metavar="UID[:GID]",
-        help="User in the container, where the node allows it (default: the job's or the image's).",
+        help="User in the container, if the node allows it (default: the job's or the image's).",
     ),
     click.option(
         "--mount",
@@ -45,8 +45,8 @@ OPTIONS: Final = (
         multiple=True,
         metavar="NAME",
         help=(
-            "Directory of your tenant on each node that stays between jobs, at /cache/NAME, for "
-            "example huggingface (repeatable)."
+            "Mount a directory at /cache/NAME that your tenant keeps on each node between jobs, "
+            "for example huggingface (repeatable)."
         ),
     ),
     click.option(

@@ -28,8 +28,8 @@ _REQUEST_FLAGS = (
         type=Nodes(),
         metavar="N",
         help=(
-            "Nodes, all placed at once (default: 1). A range such as 2..8 takes as many as are "
-            "available."
+            "Number of nodes. The job starts on all of them or not at all (default: 1). With a "
+            "range such as 2..8 it starts on as many as are free."
         ),
     ),
     click.option(
@@ -54,7 +54,10 @@ _REQUEST_FLAGS = (
         "--env",
         multiple=True,
         metavar="K=V",
-        help="Set an environment variable; K alone copies your own (repeatable).",
+        help=(
+            "Set an environment variable. K alone copies the value from your environment "
+            "(repeatable)."
+        ),
     ),
     click.option(
         "--secret",
@@ -62,8 +65,8 @@ _REQUEST_FLAGS = (
         multiple=True,
         metavar="NAME[=ENV]",
         help=(
-            "Set a variable to a secret of your tenant; ENV defaults to NAME in upper case "
-            "(repeatable)."
+            "Set the environment variable ENV to a secret of your tenant. ENV defaults to NAME in "
+            "upper case (repeatable)."
         ),
     ),
     click.option(
@@ -89,7 +92,10 @@ _REQUEST_FLAGS = (
         "--start",
         "start_s",
         type=DURATION,
-        help="Time within which the job must start on its node, upload included (default: 30s).",
+        help=(
+            "Time within which the job must start on its node. This includes its upload (default: "
+            "30s)."
+        ),
     ),
     click.option(
         "--reject-if-impossible",
@@ -123,7 +129,7 @@ _FLAGS = (
         metavar="DIR",
         help=(
             "Upload this directory and run the job in it. Files that .musterignore (or .gitignore) "
-            "names stay out."
+            "names are not uploaded."
         ),
     ),
     container_flags.ENTRYPOINT,
@@ -138,7 +144,10 @@ _FLAGS = (
         "--hang-timeout",
         "hang_timeout_s",
         type=DURATION,
-        help="End the job if its GPUs are busy and it makes no progress for this long.",
+        help=(
+            "End the job if a GPU of it is busy for this long but the job makes no progress "
+            "(default: never)."
+        ),
     ),
     click.option(
         "--retries",

@@ -33,9 +33,9 @@ _FLAGS = (
         "--replicas",
         metavar="N|MIN..MAX",
         help=(
-            "Number of replicas (default: 1), or bounds such as 0..8: then the scheduler chooses "
-            "the number by the requests. With 0, an idle model has no replica, and the first "
-            "request waits until one has started."
+            "Number of replicas (default: 1), or bounds such as 0..8 within which the scheduler "
+            "chooses the number by the load. With the lower bound 0, an idle model has no replica, "
+            "and the next request waits until one has started."
         ),
     ),
     click.option(
@@ -51,20 +51,23 @@ _FLAGS = (
         "--target-tpot",
         "per_token_ms",
         type=Milliseconds(),
-        help="With --replicas MIN..MAX: wanted time per output token, for example 40ms.",
+        help="With --replicas MIN..MAX: target time per output token, for example 40ms.",
     ),
     click.option(
         "--target-concurrency",
         "concurrency",
         type=click.IntRange(1),
         metavar="N",
-        help="With --replicas MIN..MAX: wanted number of requests at one replica.",
+        help="With --replicas MIN..MAX: target number of concurrent requests at one replica.",
     ),
     click.option(
         "--idle",
         "idle_s",
         type=DURATION,
-        help="With --replicas 0..MAX: the time without requests after which none is kept (5m).",
+        help=(
+            "With --replicas 0..MAX: stop the last replica after this time without requests "
+            "(default: 5m)."
+        ),
     ),
     click.option(
         "--served-name",
@@ -79,46 +82,47 @@ _FLAGS = (
         type=click.IntRange(1),
         metavar="N",
         help=(
-            "Join requests for embeddings and completions (not streams) to at most N inputs, for "
-            "a server that works on one request at a time."
+            "Combine waiting requests for embeddings and completions (not streams) into one "
+            "request of at most N inputs. For servers that process one request at a time."
         ),
     ),
     click.option(
         "--batch-wait",
         "batch_wait_ms",
         type=Milliseconds(),
-        help="With --batch-max: time that a request waits for others to join (default: 5ms).",
+        help="With --batch-max: time that a request waits for other requests (default: 5ms).",
     ),
     click.option(
         "--continue-streams/--no-continue-streams",
         "continues_streams",
         default=None,
         help=(
-            "Continue a stream of text at another replica if its replica dies. The server must "
-            "continue a last message of the assistant, as vLLM, SGLang and llama.cpp do."
+            "If a replica dies, continue its streams of text at another replica. The server must "
+            "be able to continue an unfinished message of the assistant, as vLLM, SGLang and "
+            "llama.cpp are."
         ),
     ),
     click.option(
         "--adapters-root",
         metavar="DIR",
         help=(
-            "Allow LoRA adapters (muster adapter add) from folders below this one, as the server "
-            "of each replica sees it."
+            "Allow LoRA adapters (muster adapter add) from folders below DIR. DIR is a path in "
+            "the file system that the replica's server sees."
         ),
     ),
     click.option(
         "--adapter-api",
         type=click.Choice(APIS),
         help=(
-            "How adapters are loaded: by the interface of vLLM (default) or SGLang, or not at "
-            "all (none), because the server has them already."
+            "How Muster loads adapters: by the interface of vLLM (default) or SGLang, or not at "
+            "all (none), because the server has loaded them itself."
         ),
     ),
     click.option(
         "--adapters-max",
         type=click.IntRange(1),
         metavar="N",
-        help="Adapters that a replica has loaded at one time (default: 8).",
+        help="Maximum number of adapters that a replica loads at one time (default: 8).",
     ),
     click.option(
         "-g",
@@ -134,7 +138,7 @@ _FLAGS = (
         metavar="N",
         help=(
             "Nodes of each replica (default: 1). The command runs on all of them, with RANK and "
-            "MASTER_ADDR; the one with rank 0 answers on {port}."
+            "MASTER_ADDR. The process with rank 0 must answer on {port}."
         ),
     ),
     click.option(
@@ -177,7 +181,10 @@ _FLAGS = (
         "--env",
         multiple=True,
         metavar="K=V",
-        help="Set an environment variable; K alone copies your own (repeatable).",
+        help=(
+            "Set an environment variable. K alone copies the value from your environment "
+            "(repeatable)."
+        ),
     ),
     click.option(
         "-l",
@@ -193,8 +200,8 @@ _FLAGS = (
         multiple=True,
         metavar="NAME[=ENV]",
         help=(
-            "Set a variable to a secret of your tenant; ENV defaults to NAME in upper case "
-            "(repeatable)."
+            "Set the environment variable ENV to a secret of your tenant. ENV defaults to NAME in "
+            "upper case (repeatable)."
         ),
     ),
     container_flags.IMAGE,
@@ -205,8 +212,8 @@ _FLAGS = (
         "start_s",
         type=DURATION,
         help=(
-            "Time within which the process of a placed replica must run; the pull of an image is "
-            "part of it (default: 30s)."
+            "Time within which the process of a placed replica must run. This includes the pull "
+            "of its image (default: 30s)."
         ),
     ),
     click.option(
@@ -220,7 +227,7 @@ _FLAGS = (
         metavar="DIR",
         help=(
             "Upload this directory and run the replicas in it. Files that .musterignore (or "
-            ".gitignore) names stay out."
+            ".gitignore) names are not uploaded."
         ),
     ),
     click.option(

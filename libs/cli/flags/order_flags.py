@@ -19,8 +19,8 @@ FLAGS = (
         "--estimate",
         metavar="DURATION",
         help=(
-            "Expected run time, for example 2h. Used for queue order and backfill; it does not end "
-            "the job."
+            "Expected run time, for example 2h. Used for the order of some queues and to predict "
+            "when jobs start. It does not end the job."
         ),
     ),
     click.option(
@@ -28,7 +28,7 @@ FLAGS = (
         multiple=True,
         metavar="KIND:JOB",
         help=(
-            "Start after another job has ended: afterok:JOB (with success) or afterany:JOB "
+            "Start after another job has ended: afterok:JOB (only if it completed) or afterany:JOB "
             "(repeatable)."
         ),
     ),
@@ -43,6 +43,8 @@ FLAGS = (
     click.option(
         "--reservation",
         metavar="NAME",
-        help="Run on the nodes and within the time of this reservation.",
+        help=(
+            "Run only on the nodes of this reservation. The job waits until the reservation begins."
+        ),
     ),
 )

@@ -46,12 +46,18 @@ NODE_FLAGS = (
     click.option(
         "--pool",
         metavar="SIZE",
-        help="Memory of each GPU that the job gets from the node's memory broker, inside its part.",
+        help=(
+            "Memory pool of the job on each GPU, granted by the node's memory broker. It is a part "
+            "of the job's own GPU or fraction."
+        ),
     ),
     click.option(
         "--host-pool",
         metavar="SIZE",
-        help="Host memory on each node from the memory broker, pinned and near the GPUs.",
+        help=(
+            "Memory pool of the job in each node's host memory, pinned and near the GPUs. It is "
+            "added to --memory."
+        ),
     ),
     click.option(
         "--gpu-memory",
@@ -132,7 +138,7 @@ FLAGS = (
     click.option(
         "--preflight",
         is_flag=True,
-        help="Measure the links between the job's nodes for at most 5 s before it starts, and "
-        "avoid slow nodes (jobs of several nodes).",
+        help="Before a job of several nodes starts, measure the links between them for at most "
+        "5 s, and avoid slow nodes.",
     ),
 )

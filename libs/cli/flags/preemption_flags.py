@@ -6,12 +6,15 @@ FLAGS = (
     click.option(
         "--preemptible",
         is_flag=True,
-        help="Allow jobs of higher priority to preempt this one. It is queued again.",
+        help=(
+            "Allow the scheduler to stop this job when another job needs its GPUs. The job is "
+            "queued again and starts later."
+        ),
     ),
     click.option(
         "--checkpoint-grace",
         metavar="DURATION",
-        help="Time to save work before a preemption stops the job (default: 0).",
+        help="Time that the job gets to save its work before it is preempted (default: 0).",
     ),
     click.option(
         "--checkpoint-signal",
@@ -21,6 +24,6 @@ FLAGS = (
     click.option(
         "--min-run",
         metavar="DURATION",
-        help="Time that the job runs before it may be preempted, for example 10m.",
+        help="Do not preempt the job before it has run for this time, for example 10m.",
     ),
 )

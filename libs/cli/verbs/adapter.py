@@ -66,7 +66,8 @@ def remove(model: str, name: str) -> None:
 def list_adapters(model: str | None, form: str, no_headers: bool) -> None:
     """List LoRA adapters, of all models or of one.
 
-    LOADED AT names the replicas at which the gateway that answers has loaded the adapter.
+    LOADED AT names the replicas that have loaded the adapter, as far as the gateway that answers
+    knows.
 
     \b
     muster adapter list

@@ -66,8 +66,8 @@ _timeout = click.option(
 def roll(timeout: str) -> None:
     """Restart all servers, one after another, without an outage.
 
-    Before a server is restarted, and after it, the command waits until all servers are healthy and
-    hold the whole log. The log's leader comes last.
+    Before and after each restart, the command waits until all servers are healthy and hold the
+    whole log. It restarts the server that leads the log last.
 
     \b
     muster bus roll
@@ -84,9 +84,9 @@ def roll(timeout: str) -> None:
 def replace(server: str, timeout: str) -> None:
     """Start SERVER with an empty store, and wait until the other servers have filled it.
 
-    For a server that runs but whose files are damaged. The others must be healthy. What the server
-    had stored is kept beside its store until the next replacement. A server whose disk was lost
-    needs only an empty disk: start it again.
+    Use it for a server that runs but whose files are damaged. The other servers must be healthy.
+    The old files stay beside the new store until the next replacement. If the disk of a server was
+    lost, do not use this command: start the server again with an empty disk.
 
     \b
     muster bus replace nats-2
@@ -102,8 +102,8 @@ def add(timeout: str) -> None:
     """Store the log on five servers, after two servers were added to three.
 
     Start the two servers first. The command waits until all five are healthy, gives every stream
-    five replicas, and waits until the new servers hold the whole log. The cluster then continues
-    without any two servers.
+    five replicas, and waits until the new servers hold the whole log. After that, any two servers
+    may fail.
 
     \b
     docker compose --profile five up -d

@@ -42,8 +42,8 @@ CERTIFICATES: Final = (
 def command(context: click.Context, form: str) -> None:
     """Show the services, the servers of the log and the certificates.
 
-    The lag of a process is the number of commits that it has not read yet. Exits with 1 if
-    something needs an operator: the log is nearly full, or a certificate ends soon.
+    LAG is the number of commits that a process has not read yet. The command exits with 1 if an
+    operator must act, because the log is nearly full or a certificate ends soon.
 
     \b
     muster cluster

@@ -17,10 +17,10 @@ from libs.client.profile import read_profile
 def command(name: str, words: tuple[str, ...], wait: bool, **values: object) -> int:
     """Serve a model: run replicas of a command that answers HTTP.
 
-    Each replica is a job with its own port: {port} in the command, PORT in the environment. {host}
-    in the command is the address of its node, and {key} in a value of --env a key that only
-    gateways and probes send. A replica receives requests while its health path answers 2xx. A
-    replica that dies is replaced.
+    Each replica is a job. Muster replaces {port} in the command by the replica's own port, which is
+    also in the variable PORT, and {host} by the address of its node. In a value of --env, {key} is
+    replaced by a secret key that only gateways and health probes send. A replica receives requests
+    while its health path answers 2xx. If a replica dies, Muster starts another one.
 
     \b
     muster deploy chat --replicas 2 -- \\

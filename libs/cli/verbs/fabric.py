@@ -31,7 +31,8 @@ OVER: Final = ("done", "failed")
 def command(context: click.Context, form: str) -> None:
     """Show or measure the links between nodes.
 
-    The table has bandwidths, suspects and measured racks.
+    The tables show the bandwidth between nodes, the nodes and links that are slower than expected
+    (suspects), and groups of nodes with fast links between them (measured racks).
 
     \b
     muster fabric
@@ -51,7 +52,8 @@ def command(context: click.Context, form: str) -> None:
 def test_fabric(nodes: tuple[str, ...], wait: bool, form: str) -> int:
     """Measure the links between NODES, or between all idle nodes.
 
-    Nodes with jobs are left out. Exits with 1 if the test fails or finds a suspect (with --wait).
+    The test does not measure nodes that run jobs. With --wait, the command exits with 1 if the test
+    fails or finds a slow node or link.
 
     \b
     muster fabric test --wait

@@ -42,19 +42,25 @@ CSV_FIELDS: Final = (
 @click.option(
     "--since",
     metavar="TIME",
-    help="Start of the time: an instant, or a duration before now (default: 7d).",
+    help="Start time, for example 2026-11-01T00:00:00Z, or 7d for 7 days ago (default: 7d).",
     default="7d",
 )
-@click.option("--until", metavar="TIME", help="End of the time (default: now).")
-@click.option("--user", metavar="USER", help="Only jobs of this user.")
-@click.option("--tenant", metavar="NAME", help="Only jobs of this tenant.")
+@click.option("--until", metavar="TIME", help="End time, in the same forms (default: now).")
+@click.option("--user", metavar="USER", help="Show only jobs of this user.")
+@click.option("--tenant", metavar="NAME", help="Show only jobs of this tenant.")
 @click.option(
     "--by",
     metavar="PARTS",
-    help="Add them up by some of tenant, user, model, gpu, hour, day and month, as muster usage.",
+    help=(
+        "Show sums instead of attempts, grouped by these, separated by commas: tenant, user, "
+        "model, gpu, and one of hour, day or month."
+    ),
 )
 @click.option(
-    "--limit", type=click.IntRange(1, 1_000), default=200, help="The newest ones (default: 200)."
+    "--limit",
+    type=click.IntRange(1, 1_000),
+    default=200,
+    help="Show at most this number of attempts, the newest ones (default: 200).",
 )
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV with exact numbers.")
 @click.option("--json", "as_json", is_flag=True, help="Print the whole answer as JSON.")
@@ -73,7 +79,7 @@ def command(
 ) -> None:
     """List jobs that have ended, with their use of GPUs and their cost.
 
-    There is a row for each attempt, the newest first. The last row is their sum.
+    Each attempt of a job has a row, the newest first. The last row is the sum.
 
     \b
     muster history --since 30d --user ada

@@ -105,7 +105,9 @@ def list_keys(tenant: str | None, user: str | None, form: str, no_headers: bool)
 @click.argument("key")
 @limit_flags
 def limit(key: str, **limits: int | None) -> None:
-    """Set the limits of requests to models with a key. A limit that is left out ends.
+    """Limit the requests to models that are sent with a key.
+
+    The command removes limits that you leave out.
 
     \b
     muster key limit KEY --requests-per-minute 60

@@ -15,8 +15,9 @@ PROFILES = ("default", "fast")
 def command(profile: str | None, form: str) -> None:
     """Show or choose the lease profile: how soon a lost node is noticed.
 
-    With `fast` jobs of a lost node start elsewhere within 5 s. Agents send more heartbeats. A
-    network or a control plane that is away for 2 s already ends jobs.
+    With the profile default, the jobs of a lost node start elsewhere after about 15 s. With fast
+    they start within 5 s, but an interruption of the network or the control plane ends jobs after
+    2 s already, and agents send more heartbeats.
 
     \b
     muster leases

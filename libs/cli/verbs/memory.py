@@ -29,8 +29,8 @@ COLUMNS: Final = (
 def command(name: str | None, form: str, no_headers: bool) -> None:
     """Show the memory pools of jobs, by node and device.
 
-    GRANTED is what the jobs' processes have. The line of a device has the sums of all tenants, and
-    its whole memory after the slash.
+    POOL is what a job reserved, GRANTED what its processes have now. The row of a device has the
+    sums of all tenants. The number after the slash is the device's whole memory.
 
     \b
     muster memory

@@ -51,7 +51,7 @@ for each_verb in (pull, pulled, unpull):
     "--nodes",
     type=click.IntRange(0),
     metavar="N",
-    help="Keep it on N nodes of the scheduler's choice. Default: the nodes of the replicas.",
+    help="Keep it on N nodes that the scheduler chooses. Default: the nodes of the replicas.",
 )
 @click.option(
     "--weights",
@@ -81,7 +81,7 @@ def keep(
     sha256sums: str | None,
     size: str | None,
 ) -> None:
-    """Keep one tier of a model on nodes between its replicas.
+    """Keep data of a model on nodes, so that its next replica starts faster.
 
     \b
     muster model keep chat --tier artefact
@@ -128,9 +128,9 @@ def _read_sums(path: str) -> dict[str, str]:
 @click.argument("name", required=False)
 @listed
 def kept(name: str | None, form: str, no_headers: bool) -> None:
-    """List what is kept, of all models or of one.
+    """List the data that nodes keep, of all models or of one.
 
-    SAVES is the time that a start takes longer without the entry.
+    SAVES is how much longer a replica takes to start without this data.
 
     \b
     muster model kept
@@ -168,7 +168,7 @@ def _rows(kept: dict[str, Any]) -> list[list[str]]:
 @click.argument("name")
 @click.option("--tier", type=click.Choice(TIERS), help="Drop this tier. Default: all tiers.")
 def drop(name: str, tier: str | None) -> None:
-    """Keep a model's data no longer. The nodes remove it.
+    """Remove the kept data of a model from the nodes.
 
     \b
     muster model drop chat --tier host
@@ -193,7 +193,7 @@ def drop(name: str, tier: str | None) -> None:
 @click.argument("name")
 @click.argument("aliases", nargs=-1, required=True, metavar="ALIAS...")
 def alias(name: str, aliases: tuple[str, ...]) -> None:
-    """Give a model further names, which requests of your tenant may use.
+    """Give a model additional names. Requests of your tenant may use them.
 
     \b
     muster model alias chat gpt-4o-mini Qwen/Qwen2.5-7B
@@ -205,7 +205,7 @@ def alias(name: str, aliases: tuple[str, ...]) -> None:
 @click.argument("name")
 @click.argument("aliases", nargs=-1, required=True, metavar="ALIAS...")
 def unalias(name: str, aliases: tuple[str, ...]) -> None:
-    """Take aliases from a model.
+    """Remove additional names of a model.
 
     \b
     muster model unalias chat gpt-4o-mini
@@ -227,9 +227,9 @@ def unalias(name: str, aliases: tuple[str, ...]) -> None:
 def share(name: str, tenants: tuple[str, ...], **limits: int | None) -> None:
     """Let other tenants use a model in their requests.
 
-    Each tenant has its own limits, usage and turns. The GPUs are charged to the model's tenant.
-    Limits that are given here hold for each of these tenants at this model, in addition to its
-    own.
+    The model's own tenant pays for the GPUs. Each tenant keeps its own limits and usage, and the
+    tenants take turns. The limits that you give here apply to each of these tenants at this model,
+    in addition to its own limits.
 
     \b
     muster model share chat --with biology --with chemistry
@@ -248,13 +248,16 @@ def share(name: str, tenants: tuple[str, ...], **limits: int | None) -> None:
     multiple=True,
     required=True,
     metavar="TENANT",
-    help="Limit this tenant, or each guest without limits of its own (all). Repeatable.",
+    help=(
+        "Limit this tenant; all limits each other tenant that has no limits of its own. Repeatable."
+    ),
 )
 @limit_flags
 def limit(name: str, tenants: tuple[str, ...], **limits: int | None) -> None:
     """Set how much tenants may use a model, in addition to their own limits.
 
-    A limit that is left out ends. The model's own tenant has a limit only if it is named.
+    The command removes limits that you leave out. The model's own tenant has a limit only if you
+    name it.
 
     \b
     muster model limit chat --tenant biology --requests-per-minute 60
@@ -278,10 +281,10 @@ def _limit(name: str, tenants: tuple[str, ...], limits: dict[str, int | None]) -
     "tenants",
     multiple=True,
     metavar="TENANT",
-    help="Share it no longer with this tenant, or with all (all). Default: with no tenant.",
+    help="Stop sharing with this tenant; all undoes --with all (default: every share). Repeatable.",
 )
 def unshare(name: str, tenants: tuple[str, ...]) -> None:
-    """Share a model with other tenants no longer.
+    """Stop sharing a model with other tenants.
 
     \b
     muster model unshare chat --with biology

@@ -57,18 +57,30 @@ def command() -> None:
     "kinds",
     metavar="KIND",
     multiple=True,
-    help="Kind of fact, for example job.closed, job.* or node.lost (default: job.closed).",
+    help="Send facts of this kind: job.closed (default), job.*, node.lost ... (repeatable).",
 )
-@click.option("--own", is_flag=True, help="Only your own jobs.")
-@click.option("--failures", is_flag=True, help="No message about jobs that completed.")
-@click.option("--model", "models", metavar="NAME", multiple=True, help="Only this model.")
-@click.option("--node", "nodes", metavar="NAME", multiple=True, help="Only this node (operators).")
+@click.option("--own", is_flag=True, help="Send only facts about your own jobs.")
+@click.option("--failures", is_flag=True, help="Send nothing about jobs that completed.")
+@click.option(
+    "--model",
+    "models",
+    metavar="NAME",
+    multiple=True,
+    help="Send only facts about this model (repeatable).",
+)
+@click.option(
+    "--node",
+    "nodes",
+    metavar="NAME",
+    multiple=True,
+    help="Send only facts about this node (operators; repeatable).",
+)
 @click.option(
     "--tenant",
     "tenants",
     metavar="NAME",
     multiple=True,
-    help="Facts of this tenant instead of your own; * for all (operators).",
+    help="Send facts of this tenant instead of your own; * for all tenants (operators).",
 )
 @click.option(
     "--key-file",
@@ -85,8 +97,8 @@ def add(
 ) -> None:
     """Add a destination of messages, or change it.
 
-    A change without an address keeps the address. URLs are read from files, because other users
-    could see them in an argument.
+    If you change a destination without giving an address, it keeps its address. The command reads
+    URLs from files, because other users could see an argument.
     """
     given = {
         "webhook": _read(webhook_file),
@@ -104,7 +116,7 @@ def add(
 @command.command("list")
 @listed
 def list_notifications(form: str, no_headers: bool) -> None:
-    """List destinations with what was sent and what failed."""
+    """List destinations, with the numbers of sent and failed messages."""
     found = ask(read_profile(), "GET", "/v1/notifications")["notifications"]
     if not print_value(found, form):
         print_table(COLUMNS, [_row(each) for each in found], not no_headers, form == "wide")

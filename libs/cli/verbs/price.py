@@ -24,8 +24,9 @@ COLUMNS: Final = (
 def command(context: click.Context) -> None:
     """List and set the prices of GPUs.
 
-    A price is for one GPU and one hour, and counts from its moment on. A name stands for all GPUs
-    whose model contains its words in a row; `any` stands for all others.
+    A price is for one GPU and one hour. It applies from the time when you set it. NAME is one or
+    more whole words of the model name of GPUs, for example h100. If several prices fit a GPU, the
+    NAME with the most words counts. The price any applies to all GPUs that no other price fits.
 
     \b
     muster price set h100 2.50 --currency EUR
@@ -38,7 +39,7 @@ def command(context: click.Context) -> None:
 @command.command("list")
 @listed
 def list_prices(form: str, no_headers: bool) -> None:
-    """List prices, with those before them."""
+    """List prices, current and earlier ones."""
     _print(ask(read_profile(), "GET", "/v1/prices")["prices"], form, not no_headers)
 
 
@@ -48,7 +49,7 @@ def list_prices(form: str, no_headers: bool) -> None:
 @click.option(
     "--currency",
     metavar="CODE",
-    help="Code of the currency, for example EUR (default: that of the last price).",
+    help="Code of the currency, for example EUR (default: the currency of the last price).",
 )
 @formatted
 def set_price(name: str, price: str, currency: str | None, form: str) -> None:
@@ -60,7 +61,7 @@ def set_price(name: str, price: str, currency: str | None, form: str) -> None:
 @command.command("rm")
 @click.argument("name")
 def remove_price(name: str) -> None:
-    """Remove a price from now on."""
+    """Remove a price. Earlier charges keep it."""
     ask(read_profile(), "DELETE", _path(name))
     print(f"price {name} is removed from now on")
 

@@ -42,9 +42,9 @@ def command(
 ) -> int:
     """Delete the output of ended jobs from the nodes.
 
-    The same limits apply to uploads that no active job uses. The output of active jobs is never
-    deleted, and neither is output whose end is not copied off its node yet. Nodes also delete old
-    output by themselves: MUSTER_KEEP_HOURS, MUSTER_KEEP_BYTES and MUSTER_KEEP_JOBS.
+    The same limits apply to uploads that no active job uses. The command never deletes the output
+    of active jobs, nor output whose last part the cluster has not stored yet. Nodes also delete old
+    output automatically (MUSTER_KEEP_HOURS, MUSTER_KEEP_BYTES and MUSTER_KEEP_JOBS).
 
     \b
     muster prune --older-than 7d

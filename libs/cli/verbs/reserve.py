@@ -58,9 +58,9 @@ from libs.client.profile import read_profile
 def command(name: str, **given: Any) -> None:  # noqa: ANN401  what click gives
     """Reserve nodes for tenants or users for a period.
 
-    During the reservation, only their jobs with --reservation NAME start on the nodes. Other jobs
-    may start before it if their time limit ends in time. Jobs that still run at its start continue.
-    A reservation with the same name is replaced.
+    During the reservation, only jobs of these tenants or users that give --reservation NAME start
+    on the nodes. Before it begins, other jobs start there only if their time limit ends in time.
+    Jobs that still run when it begins continue. A reservation with the same name is replaced.
 
     \b
     muster reserve course --count 2 --node-label gpu=h100 --tenant students \\

@@ -16,7 +16,8 @@ def command(name: str, replicas: int) -> None:
     muster scale chat 4
     muster scale chat 0      # keep the deployment, free its GPUs
 
-    A model that was deployed with bounds (--replicas 0..8) is scaled by the scheduler.
+    The scheduler scales models that were deployed with bounds (--replicas 0..8). For these the
+    command is refused: change the bounds with muster redeploy.
     """
     profile = read_profile()
     ask(profile, "PATCH", model_path(name), body={"replicas": replicas, "user": profile.user})

@@ -114,7 +114,7 @@ def show_tenant(name: str, form: str) -> None:
     "--pool",
     "max_pool_bytes",
     metavar="SIZE",
-    help="Maximum memory pools of its jobs at a time, for example 40GiB (0: no limit).",
+    help="Maximum size of all memory pools of its jobs, for example 40GiB (0: no limit).",
 )
 @click.option(
     "--shares-devices/--no-shares-devices",
@@ -146,7 +146,7 @@ def set_tenant(name: str, form: str, **given: object) -> None:
     "idle_for",
     type=DURATION,
     metavar="DURATION",
-    help="Warn when all GPUs of a job were idle for so long (default: 30m, at least 1m).",
+    help="Warn when all GPUs of a job were idle for this time (default: 30m, at least 1m).",
 )
 @click.option(
     "--grace",
@@ -160,8 +160,9 @@ def set_idle_policy(
 ) -> None:
     """Choose what happens to jobs whose GPUs are all idle.
 
-    After the warning, `checkpoint` ends the job with its own grace time to save, and `release` ends
-    it within 10 s.
+    The default is off. After the time --after, warn records a warning and does nothing else. With
+    checkpoint or release, the job ends if its GPUs are still idle at the end of --grace. With
+    checkpoint the job gets its own time to save its work, with release it ends within 10 s.
     """
     times = {"idle_for": idle_for, "grace": grace}
     body = {

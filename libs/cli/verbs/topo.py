@@ -28,8 +28,8 @@ LEGEND: Final = """
 def command(node: str, form: str) -> None:
     """Show the links between the GPUs and network cards of a node, and its RDMA ports.
 
-    The matrix has the form of nvidia-smi topo -m. The node's agent answers the command. Below it
-    are the links that the node has opened to other nodes, each with its transport and the reason.
+    The first table has the form of nvidia-smi topo -m. The last one lists the links that the node
+    has opened to other nodes: RDMA or TCP, and why. The node's agent must run.
 
     \b
     muster topo node-3

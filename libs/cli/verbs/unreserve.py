@@ -14,7 +14,7 @@ from libs.client.profile import read_profile
 def command(names: tuple[str, ...]) -> int:
     """End reservations and maintenance windows.
 
-    Current and future ones end at once, and all jobs may use the nodes again.
+    A current or future one ends at once. All jobs may then use its nodes again.
     """
     profile = read_profile()
 

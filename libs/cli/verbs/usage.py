@@ -50,19 +50,19 @@ CSV_FIELDS: Final = (
 @click.option(
     "--since",
     metavar="TIME",
-    help="Start of the time: an instant, or a duration before now, for example 30d.",
+    help="Start time, for example 2026-11-01T00:00:00Z, or 30d for 30 days ago.",
 )
-@click.option("--until", metavar="TIME", help="End of the time (default: now).")
+@click.option("--until", metavar="TIME", help="End time, in the same forms (default: now).")
 @click.option(
     "--by",
     metavar="PARTS",
     help=(
-        "Some of tenant, user, key, model, gpu, job, and one of hour, day and month, separated by "
-        "commas (default: tenant,user,model)."
+        "Group by these, separated by commas: tenant, user, key, model, gpu, job, and one of hour, "
+        "day or month (default: tenant,user,model)."
     ),
 )
-@click.option("--tenant", metavar="NAME", help="Only what this tenant pays or uses.")
-@click.option("--user", metavar="USER", help="Only the use of this user.")
+@click.option("--tenant", metavar="NAME", help="Show only what this tenant pays or uses.")
+@click.option("--user", metavar="USER", help="Show only the use of this user.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV with exact numbers.")
 @click.option("--json", "as_json", is_flag=True, help="Print the whole answer as JSON.")
 @listed
@@ -79,9 +79,10 @@ def command(
 ) -> None:
     """Show tokens, GPU time, energy and cost by tenant, user and model.
 
-    The lines of a payer add up to what it was charged in that time, and the last line is their
-    sum. The time in which a model's replicas had no request is its idle line. A job or replica is
-    charged at its end. Operators also see what of all GPUs' time was allocated.
+    The payer is the tenant of the job or model. The lines of a payer add up to its charges, and the
+    last line is the sum of all lines. A line of kind idle is the time in which a model's replicas
+    had no request. A job or replica is charged when it ends. Operators also see a table of how much
+    GPU time of the cluster was allocated.
 
     \b
     muster usage --since 30d
