@@ -12,10 +12,10 @@ def command(folder: Path, force: bool) -> None:
     """Write Slurm's commands (sbatch, squeue ...) for this cluster.
 
     The command writes sbatch, srun, salloc, squeue, scancel, sinfo, sacct and scontrol to DIR. They
-    take Slurm's usual flags and print what Slurm prints. A flag that is not supported is refused,
-    with what to use instead.
+    take Slurm's usual flags and print what Slurm prints. They refuse a flag that Muster does not
+    support, and name what to use instead.
 
-    \\b
+    \b
     muster slurm-shims ~/bin/slurm
     export PATH=~/bin/slurm:$PATH
     sbatch --gpus 2 train.sbatch && squeue --me
