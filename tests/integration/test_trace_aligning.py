@@ -10,7 +10,7 @@ import pytest
 
 from libs.common.traces.chrome_events import Alignment
 from libs.common.traces.clock_offset import ClockPoint
-from services.node_agent.tracing.aligning import Aligned
+from services.node_agent.tracing.aligning import ERROR_MAX, Aligned
 
 BASE = 1_790_000_000_000_000_000
 HEAD = b'{"baseTimeNanoseconds": %d, "distributedInfo": {"rank": 6}, "traceEvents": [' % BASE
@@ -62,3 +62,8 @@ def test_hostile_events_are_left_out_and_counted(tmp_path: Path) -> None:
     assert found.events + found.dropped == len(bad) + 1
     assert [event.get("name") for event in events if event["ph"] == "X"][-1:] == ["a"]
     assert found.dropped >= len(bad) - 1
+
+
+def test_an_error_that_a_job_wrote_is_cut(tmp_path: Path) -> None:
+    found, _ = aligned(b'{"traceEvents": [], "error": "' + b"A" * (4 << 20) + b'"}', tmp_path)
+    assert found.error == "A" * ERROR_MAX

@@ -25,10 +25,15 @@ MEMORY_FACTOR: Final = 8
 MEMORY_MIN_BYTES: Final = 1 << 30
 NICE: Final = 19
 SEPARATOR: Final = b",\n"
+# Characters of an error: the job may have written it.
+ERROR_MAX: Final = 500
 
 
 class Aligned(msgspec.Struct, frozen=True):
-    """What a file has. `rank` is -1 if it names none; times are on the reference clock."""
+    """The numbers of one file.
+
+    `rank` is -1 if the file names none; times are on the reference clock.
+    """
 
     events: int = 0
     dropped: int = 0
@@ -43,9 +48,9 @@ def align(raw: bytes, alignment: Alignment, out: BinaryIO) -> Aligned:
     try:
         found = msgspec.json.decode(raw, type=TraceFile)
     except (msgspec.DecodeError, RecursionError) as error:
-        return Aligned(error=f"the file of the tracer is not a trace: {error}")
+        return Aligned(error=f"the file of the tracer is not a trace: {error}"[:ERROR_MAX])
     if found.error:
-        return Aligned(error=found.error)
+        return Aligned(error=found.error[:ERROR_MAX])
     aligner = Aligner(alignment, found.baseTimeNanoseconds)
     packer = zlib.compressobj(LEVEL, zlib.DEFLATED, GZIP)
     events = 0

@@ -38,7 +38,7 @@ from libs.common.model import attempt_key
 from libs.common.traces.chrome_events import LEAD_IN_NS, Alignment
 from libs.common.traces.clock_offset import error_of
 from services.node_agent.tracing import datagrams, files, observing
-from services.node_agent.tracing.aligning import Aligned
+from services.node_agent.tracing.aligning import ERROR_MAX, Aligned
 from services.node_agent.tracing.doors import Caller, Door
 from services.node_agent.tracing.instructions import instruction, is_wanted
 from services.node_agent.tracing.kept import Kept, Note
@@ -51,6 +51,8 @@ WRITE_S: Final = 60.0
 # The gateway's second measurement of the clock; without it, the first one counts.
 FINISH_S: Final = 90.0
 ALIGN_S: Final = 180.0
+# The standard error of one alignment: a small JSON object, or Python's report of an exception.
+SAID_BYTES: Final = 64 << 10
 # A process that has not fetched its instruction this long after the start will not trace.
 LATE_S: Final = 1.0
 NS: Final = 1_000_000_000
@@ -76,7 +78,7 @@ class Part:
         self.path = ""
 
     def fail(self, why: str) -> None:
-        self.shown = replace(self.shown, state=FAILED, error=why)
+        self.shown = replace(self.shown, state=FAILED, error=why[:ERROR_MAX])
 
     @property
     def failed(self) -> bool:
@@ -304,7 +306,10 @@ class Capture:
         )
 
     async def _aligned(self, path: str, alignment: Alignment, target: Path) -> tuple[Aligned, int]:
-        """Return the result and the compressed size. Raises OSError and TimeoutError."""
+        """Return the result and the compressed size.
+
+        Raises OSError, TimeoutError and msgspec.DecodeError.
+        """
         source = await asyncio.to_thread(files.opened, path, self.door.ids)
         with os.fdopen(source, "rb") as raw, target.open("xb") as out:
             child = await asyncio.create_subprocess_exec(
@@ -318,18 +323,30 @@ class Capture:
             )
             try:
                 async with asyncio.timeout(ALIGN_S):
-                    _, said = await child.communicate()
+                    assert child.stderr is not None, "a pipe"
+                    text = await said(child.stderr)
+                    await child.wait()
             finally:
                 if child.returncode is None:
                     child.kill()
                     await child.wait()
-            return _decode.decode(said), os.fstat(out.fileno()).st_size
+            return _decode.decode(text), os.fstat(out.fileno()).st_size
 
     def _going(self) -> list[Part]:
         return [part for part in self.parts if not part.failed]
 
     def _writing(self) -> list[Part]:
         return [part for part in self.parts if part.shown.state == WRITING]
+
+
+async def said(stream: asyncio.StreamReader) -> bytes:
+    """Return all bytes of a stream. Raises OSError if there are more than SAID_BYTES."""
+    found = bytearray()
+    while part := await stream.read(SAID_BYTES):
+        found += part
+        if len(found) > SAID_BYTES:
+            raise OSError(0, f"its alignment reports more than {SAID_BYTES} bytes")
+    return bytes(found)
 
 
 def _costs(samples: list[observing.Used]) -> dict[str, int]:

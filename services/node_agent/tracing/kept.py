@@ -32,10 +32,12 @@ TRACE_ID: Final = re.compile(r"[0-9a-f]{16}")
 LISTED_MAX: Final = 100
 # What a trace counts at least, so that the number of traces is bounded too.
 LEAST_BYTES: Final = 1 << 20
+# The largest `trace.json`. One with all processes and long errors has less.
+STATE_BYTES: Final = 1 << 20
 
 
 class Note(msgspec.Struct, frozen=True):
-    """What `trace.json` holds."""
+    """The content of `trace.json`."""
 
     tenant: str
     made_ns: int
@@ -51,17 +53,20 @@ class Kept:
     def __init__(self, folder: Path, job_bytes: int, node_bytes: int) -> None:
         self.folder, self.job_bytes, self.node_bytes = folder, job_bytes, node_bytes
         self.notes: dict[str, Note] = {}
+        # The bytes of each trace by its folder, with its `trace.json`.
+        self.sizes: dict[str, int] = {}
 
     def load(self) -> None:
         """Read what earlier agents kept, and remove what they did not complete. Blocks."""
         for attempt in _folders(self.folder):
             for trace in _folders(attempt):
                 try:
-                    note = _note.decode((trace / STATE).read_bytes())
+                    data = _bounded(trace / STATE)
+                    note = _note.decode(data)
                 except (OSError, msgspec.DecodeError):
                     remove_tree(trace)
                     continue
-                self.notes[str(trace)] = note
+                self._put(str(trace), note, len(data))
             with contextlib.suppress(OSError):
                 attempt.rmdir()
 
@@ -76,10 +81,12 @@ class Kept:
 
         Raises OSError.
         """
-        (folder / STATE).write_bytes(msgspec.json.encode(note))
-        self.notes[str(folder)] = note
+        data = msgspec.json.encode(note)
+        (folder / STATE).write_bytes(data)
+        self._put(str(folder), note, len(data))
         for old in surplus(list(self._held()), self.job_bytes, self.node_bytes):
             self.notes.pop(old.folder, None)
+            self.sizes.pop(old.folder, None)
             remove_tree(old.folder)
             with contextlib.suppress(OSError):
                 Path(old.folder).parent.rmdir()
@@ -114,11 +121,23 @@ class Kept:
         finally:
             os.close(descriptor)
 
+    def _put(self, folder: str, note: Note, state_bytes: int) -> None:
+        files = sum(process.size_bytes for process in note.state.processes)
+        self.notes[folder] = note
+        self.sizes[folder] = max(files + state_bytes, LEAST_BYTES)
+
     def _held(self) -> Iterator[Held]:
         for folder, note in self.notes.items():
-            size = sum(process.size_bytes for process in note.state.processes)
-            size = max(size, LEAST_BYTES)
-            yield Held(folder, note.tenant, note.state.job_id, note.made_ns, size)
+            yield Held(folder, note.tenant, note.state.job_id, note.made_ns, self.sizes[folder])
+
+
+def _bounded(path: Path) -> bytes:
+    """Return the content of a `trace.json`. Raises OSError if it is too large."""
+    with path.open("rb") as file:
+        data = file.read(STATE_BYTES + 1)
+    if len(data) > STATE_BYTES:
+        raise OSError(0, f"{path} has more than {STATE_BYTES} bytes")
+    return data
 
 
 def _folders(folder: Path) -> list[Path]:
