@@ -57,3 +57,22 @@ def test_the_state_of_a_trace_counts(tmp_path: Path) -> None:
     following = kept_at(tmp_path)
     following.load()
     assert following.sizes == {str(folder): size}
+
+
+def test_only_files_of_ready_processes_are_read(tmp_path: Path) -> None:
+    kept = kept_at(tmp_path)
+    folder = kept.place(KEY, TRACE)
+    (folder / "0.json.gz").write_bytes(b"a part of a member")
+    (folder / "1.json.gz").write_bytes(b"whole")
+    failed = TracedProcess(rank=0, pid=1, state=FAILED)
+    kept.add(folder, note(failed, TracedProcess(rank=1, pid=2, state=READY, size_bytes=5)))
+    assert [kept.read(KEY, TRACE, number, 0).data for number in (0, 1)] == [b"", b"whole"]
+
+
+def test_a_trace_whose_state_cannot_be_written_is_removed(tmp_path: Path) -> None:
+    kept = kept_at(tmp_path)
+    folder = kept.place(KEY, TRACE)
+    (folder / STATE).mkdir()
+    with pytest.raises(IsADirectoryError):
+        kept.add(folder, note())
+    assert (kept.notes, folder.exists()) == ({}, False)

@@ -24,7 +24,7 @@ from libs.common.subjects import ask_node
 from libs.common.traces.chrome_events import LEAD_IN_NS
 from libs.common.traces.clock_offset import ClockPoint
 from libs.common.transport.bus_memory import MemoryBus
-from services.node_agent.tracing import files, observing
+from services.node_agent.tracing import capture, files, observing
 from services.node_agent.tracing import tracing as tracing_module
 from services.node_agent.tracing.tracing import DAEMON, LOG_LEVEL, SOCKETS, Tracing
 from tests.integration.peer_uploads_world import start_order
@@ -210,6 +210,22 @@ async def test_a_process_that_ends_or_is_too_large_fails_alone(
     failed = await world.until(m.FAILED)
     assert failed.processes[0].error
     assert "trace a shorter time" in failed.processes[1].error
+
+
+async def test_an_alignment_that_fails_leaves_no_part_of_a_file(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(capture, "ALIGN_S", 0.0)
+    wish = start_order("j")
+    world.start(world.tracing.hold(launch_of(wish), wish).env, 0)
+    await world.callers(1)
+    start_ns = time.time_ns() + SECOND // 2
+    await world.ask(begin(start_ns, duration_ms=50))
+    await world.until(m.CAPTURED)
+    await world.ask(m.TraceFinish(TRACE, "j", 1, ClockPoint(start_ns, SHIFT, 60)))
+    failed = await world.until(m.FAILED)
+    assert "it takes too long" in failed.processes[0].error
+    assert os.listdir(world.tracing.kept.folder / KEY / TRACE) == ["trace.json"]
 
 
 async def test_a_job_can_decline_and_may_have_a_daemon_of_its_own(world: World) -> None:

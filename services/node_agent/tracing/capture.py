@@ -289,8 +289,8 @@ class Capture:
         try:
             done, size = await self._aligned(part.path, alignment, target)
         except (OSError, msgspec.DecodeError, TimeoutError) as error:
-            part.fail(f"its file cannot be read: {error or 'it takes too long'}")
-            return
+            why = f"its file cannot be aligned: {str(error) or 'it takes too long'}"
+            done, size = Aligned(error=why), 0
         if done.error:
             await asyncio.to_thread(target.unlink, missing_ok=True)
             part.fail(done.error)

@@ -79,10 +79,15 @@ class Kept:
     def add(self, folder: Path, note: Note) -> None:
         """Keep a trace whose files are complete, and remove what exceeds the bounds. Blocks.
 
-        Raises OSError.
+        Raises OSError if the state cannot be written; the folder is then removed, because it would
+        count nowhere.
         """
         data = msgspec.json.encode(note)
-        (folder / STATE).write_bytes(data)
+        try:
+            (folder / STATE).write_bytes(data)
+        except OSError:
+            remove_tree(folder)
+            raise
         self._put(str(folder), note, len(data))
         for old in surplus(list(self._held()), self.job_bytes, self.node_bytes):
             self.notes.pop(old.folder, None)
@@ -109,12 +114,14 @@ class Kept:
             return TracePart(fault=UNKNOWN, text=f"trace {trace} of {key} is not kept here")
         if not 0 <= file < len(state.processes) or offset < 0:
             return TracePart(fault=INVALID, text=f"trace {trace} has no file {file}")
+        if state.processes[file].state != READY:
+            return TracePart()
         try:
             descriptor = os.open(
                 self.folder / key / trace / f"{file}.json.gz", os.O_RDONLY | os.O_CLOEXEC
             )
-        except FileNotFoundError:  # a process that failed
-            return TracePart()
+        except FileNotFoundError:  # the trace was removed meanwhile
+            return TracePart(fault=UNKNOWN, text=f"trace {trace} of {key} is not kept here")
         try:
             size = os.fstat(descriptor).st_size
             return TracePart(size_bytes=size, data=os.pread(descriptor, PART_BYTES, offset))
