@@ -212,6 +212,23 @@ async def test_a_process_that_ends_or_is_too_large_fails_alone(
     assert "trace a shorter time" in failed.processes[1].error
 
 
+async def test_a_complete_trace_outlives_the_end_of_its_job(world: World) -> None:
+    wish = start_order("j")
+    launch = world.tracing.hold(launch_of(wish), wish)
+    world.start(launch.env, 0)
+    await world.callers(1)
+    start_ns = time.time_ns() + SECOND // 2
+    await world.ask(begin(start_ns, duration_ms=50))
+    await world.until(m.CAPTURED)
+    world.tracing.let_go(KEY)
+    async with asyncio.timeout(10):
+        while await asyncio.to_thread(Path(launch.env[SOCKETS]).exists):
+            await asyncio.sleep(0.02)
+    await world.ask(m.TraceFinish(TRACE, "j", 1, ClockPoint(start_ns, SHIFT, 60)))
+    ready = await world.until(m.READY, m.FAILED)
+    assert [(p.state, p.error) for p in ready.processes] == [(m.READY, "")]
+
+
 async def test_an_alignment_that_fails_leaves_no_part_of_a_file(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

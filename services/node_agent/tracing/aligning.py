@@ -16,6 +16,7 @@ from typing import BinaryIO, Final
 import msgspec
 
 from libs.common.traces.chrome_events import Aligner, Alignment, TraceFile, encoded, number
+from services.node_agent.tracing.files import RAW_BYTES_MAX
 
 # A gzip member; members that follow each other are one file.
 GZIP: Final = 16 + zlib.MAX_WBITS
@@ -86,12 +87,12 @@ def _blocks(found: TraceFile, aligner: Aligner) -> Iterator[bytes]:
 def main() -> None:
     """Align standard input."""
     os.nice(NICE)
-    size = os.fstat(0).st_size
+    size = min(os.fstat(0).st_size, RAW_BYTES_MAX)
     bound = max(MEMORY_MIN_BYTES, MEMORY_FACTOR * size)
     resource.setrlimit(resource.RLIMIT_AS, (bound, bound))
     alignment = msgspec.json.decode(sys.argv[1], type=Alignment)
     try:
-        done = align(sys.stdin.buffer.read(), alignment, sys.stdout.buffer)
+        done = align(sys.stdin.buffer.read(size), alignment, sys.stdout.buffer)
     except MemoryError:
         done = Aligned(error=f"aligning {size} bytes needs more than {bound} bytes of memory")
     sys.stdout.buffer.flush()

@@ -75,10 +75,20 @@ class Part:
             command=observing.command_of(caller.pid),
         )
         self.samples: list[observing.Used] = []
-        self.path = ""
+        # The complete file, open: the attempt's end removes its folder.
+        self.source = -1
 
     def fail(self, why: str) -> None:
         self.shown = replace(self.shown, state=FAILED, error=why[:ERROR_MAX])
+
+    def open(self, path: str) -> None:
+        """Open the complete file. Raises OSError."""
+        self.source = files.opened(path, self.door.ids)
+
+    def close(self) -> None:
+        if self.source >= 0:
+            os.close(self.source)
+            self.source = -1
 
     @property
     def failed(self) -> bool:
@@ -161,6 +171,7 @@ class Capture:
             await self._align(finish)
         finally:
             for part in self.parts:
+                part.close()
                 self.door.forget(part.caller)
             await self._apart(lambda: files.clear(self.door.folder, self.begin.trace))
 
@@ -238,11 +249,7 @@ class Capture:
                 else f"it wrote more than {files.NAMES_MAX} files for one trace"
             )
         elif done:
-            part.sample()
-            part.path = f"{self.door.folder}/{done}"
-            part.shown = replace(
-                part.shown, state=CAPTURED, raw_bytes=size, write_ms=waited_ns // MS_NS
-            )
+            self._capture(part, f"{self.door.folder}/{done}", size, waited_ns)
         elif not seen.whole:
             part.fail(
                 f"{self.door.folder} has more than {files.ENTRIES_MAX} entries, so its trace was "
@@ -252,6 +259,17 @@ class Capture:
             part.fail("the process ended before it wrote its trace")
         elif waited_ns > WRITE_S * NS:
             part.fail(f"it wrote no trace within {WRITE_S:.0f} s after the end")
+
+    def _capture(self, part: Part, path: str, size: int, waited_ns: int) -> None:
+        part.sample()
+        try:
+            part.open(path)
+        except OSError as error:
+            part.fail(f"its file cannot be opened: {error}")
+            return
+        part.shown = replace(
+            part.shown, state=CAPTURED, raw_bytes=size, write_ms=waited_ns // MS_NS
+        )
 
     async def _finish(self) -> TraceFinish | None:
         with contextlib.suppress(TimeoutError):
@@ -273,6 +291,7 @@ class Capture:
                 )
                 async with self.turns.of(self.door.tenant):
                     await self._align_one(part, alignment, folder / f"{number}.json.gz")
+                part.close()
         done = any(part.shown.state == READY for part in self.parts)
         state = replace(
             self.shown(),
@@ -287,7 +306,7 @@ class Capture:
 
     async def _align_one(self, part: Part, alignment: Alignment, target: Path) -> None:
         try:
-            done, size = await self._aligned(part.path, alignment, target)
+            done, size = await self._aligned(part, alignment, target)
         except (OSError, msgspec.DecodeError, TimeoutError) as error:
             why = f"its file cannot be aligned: {str(error) or 'it takes too long'}"
             done, size = Aligned(error=why), 0
@@ -305,19 +324,20 @@ class Capture:
             **_costs(part.samples),
         )
 
-    async def _aligned(self, path: str, alignment: Alignment, target: Path) -> tuple[Aligned, int]:
+    async def _aligned(self, part: Part, alignment: Alignment, target: Path) -> tuple[Aligned, int]:
         """Return the result and the compressed size.
 
         Raises OSError, TimeoutError and msgspec.DecodeError.
         """
-        source = await asyncio.to_thread(files.opened, path, self.door.ids)
-        with os.fdopen(source, "rb") as raw, target.open("xb") as out:
+        if os.fstat(part.source).st_size > files.RAW_BYTES_MAX:
+            raise OSError(0, "it became larger")
+        with target.open("xb") as out:
             child = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
                 "services.node_agent.tracing.aligning",
                 msgspec.json.encode(alignment).decode(),
-                stdin=raw,
+                stdin=part.source,
                 stdout=out,
                 stderr=asyncio.subprocess.PIPE,
             )
