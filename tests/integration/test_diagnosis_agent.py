@@ -14,6 +14,7 @@ from libs.common.diagnosis.rules import diagnose
 from libs.common.model import JobId
 from libs.common.subjects import ask_diagnosis, ask_node
 from services.node_agent.diagnosis.launch_hook import HOOK
+from services.node_agent.diagnosis.silence import Signs
 from tests.integration.agent_world import NODE, WAIT_S, World, world_at
 
 PROGRAM = """
@@ -24,6 +25,22 @@ def lost(): time.sleep(60)
 Path("ready" + os.environ["RANK"]).touch()
 lost() if os.environ["RANK"] == "1" else all_reduce()
 """
+# As PyTorch's flight recorder: a thread reads the rank's pipe and writes a dump.
+RECORDER = (
+    """
+import os, threading
+from pathlib import Path
+folder, rank = Path(os.environ["MUSTER_CHECKPOINT_FILE"]).parent, os.environ["RANK"]
+pipe = folder / f"nccl_pipe_rank_{rank}.pipe"
+os.mkfifo(pipe)
+def record():
+    descriptor = os.open(pipe, os.O_RDWR)
+    while os.read(descriptor, 100):
+        (folder / f"nccl_trace_rank_{rank}").write_bytes(b"0" * 1_000)
+threading.Thread(target=record, daemon=True).start()
+"""
+    + PROGRAM
+)
 SCRIPT = """
 for rank in 0 1 2; do
   RANK=$rank WORLD_SIZE=3 LOCAL_RANK=$rank LOCAL_WORLD_SIZE=3 PYTHONPATH={hook} {python} train.py &
@@ -38,17 +55,23 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         yield world
 
 
-async def started(world: World) -> None:
-    (world.state_dir / "train.py").write_text(PROGRAM)
+async def started(world: World, program: str = PROGRAM) -> None:
+    (world.state_dir / "train.py").write_text(program)
     await world.start("j", SCRIPT.format(hook=HOOK, python=sys.executable))
     await world.until(lambda: all((world.state_dir / f"ready{n}").exists() for n in range(3)))
     await asyncio.sleep(0.1)  # a moment to be where they stay
 
 
-async def asked(world: World, kept: bool = False, job: str = "j") -> NodeSeen:
-    data = msgspec.msgpack.encode(DiagnosisAsk(JobId(job), 1, kept))
+async def asked(world: World, kept: bool = False, job: str = "j", dumps: bool = True) -> NodeSeen:
+    data = msgspec.msgpack.encode(DiagnosisAsk(JobId(job), 1, kept, dumps))
     answer = await world.bus.request(ask_node(NODE, "diagnosis"), data, WAIT_S)
     return msgspec.msgpack.decode(answer, type=NodeSeen)
+
+
+def signs(world: World) -> Signs:
+    diagnosing = world.agent.devices.diagnosing
+    attempt = diagnosing.state().attempts["j.1"]
+    return diagnosing._signs(attempt, diagnosing.jobs.processes(attempt.ref))
 
 
 async def test_the_evidence_of_a_job_names_the_rank_that_is_lost(world: World) -> None:
@@ -88,5 +111,24 @@ async def test_a_gateway_is_told_of_a_job_without_progress(world: World) -> None
         await asked(world)
         await asyncio.sleep(1.1)
         assert diagnosing.silence.signs["j.1"] == before
+    finally:
+        watch.cancel()
+
+
+async def test_dumps_of_flight_recorders_are_no_progress(world: World) -> None:
+    await started(world, RECORDER)
+    diagnosing = world.agent.devices.diagnosing
+    diagnosing.after_s = 4
+    watch = asyncio.create_task(diagnosing.watch())
+    try:
+        await world.until(lambda: diagnosing.silence.signs.get("j.1", ((), 0))[0] == signs(world))
+        before = diagnosing.silence.signs["j.1"]
+        seen = await asked(world, dumps=False)
+        assert [one.moved_bytes for one in seen.processes] == [0, 0, 0]
+        assert signs(world) == before[0]
+        await asked(world)
+        assert signs(world) != before[0]
+        await asyncio.sleep(1.1)
+        assert diagnosing.silence.signs["j.1"] == (signs(world), before[1])
     finally:
         watch.cancel()

@@ -83,6 +83,14 @@ def test_a_dump_of_the_flight_recorder_is_read(tmp_path: Path, form: object) -> 
     assert recorders.recorded(str(tmp_path), [2, 3], ()) == {3: read}
 
 
+def test_a_dump_from_before_the_silence_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "nccl_trace_rank_3"
+    path.write_bytes(pickle.dumps({"entries": [ENTRY]}))
+    os.utime(path, (100, 100))
+    assert list(recorders.recorded(str(tmp_path), [3], (), since_s=100)) == [3]
+    assert recorders.recorded(str(tmp_path), [3], (), since_s=101) == {}
+
+
 class Evil:
     """Runs a command when it is unpickled."""
 

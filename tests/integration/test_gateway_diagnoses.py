@@ -11,6 +11,7 @@ from libs.common import subjects
 from libs.common.diagnosis.evidence import DiagnosisAsk, NodeSeen, ProcessSeen, SilenceTold
 from libs.common.model import JobId, NodeId
 from services.api_gateway.diagnosis import asking
+from services.api_gateway.diagnosis.asking import Examination
 from services.api_gateway.diagnosis.silence import NODE_AT_ONCE
 from tests.integration.gateway_world import World, gateway_world
 from tests.unit.diagnosis_world import LOCKED, process, waits
@@ -58,9 +59,10 @@ async def diagnosed(world: World) -> list[f.JobDiagnosed]:
 
 async def test_a_diagnosis_names_the_rank_and_is_recorded_once(tmp_path: Path) -> None:
     async with gateway_world(tmp_path) as world:
-        job_id, _ = await running(world)
+        job_id, nodes = await running(world)
         found = await world.ask("POST", f"/v1/jobs/{job_id}/diagnoses")
         assert (found["verdict"], found["cause"], found["recorded"]) == ("apart", "lock", True)
+        assert [ask.dumps for node in nodes for ask in node.asked] == [True, True]
         assert (found["suspects"][0]["rank"], found["suspects"][0]["node_id"]) == (5, "n2")
         assert [group["ranks"] for group in found["groups"]] == ["0-4,6-7", "5"]
         again = await world.ask("POST", f"/v1/jobs/{job_id}/diagnoses")
@@ -117,12 +119,13 @@ async def test_diagnoses_of_one_tenant_leave_places_to_others(
         job_id, _ = await running(world)
         evidence = world.gateway.answers.evidence
         job = world.gateway.cluster.jobs[JobId(job_id)]
-        evidence.tenants[JobId("other")] = "another tenant"
-        assert len(await evidence.of(job)) == 2
-        evidence.tenants[JobId("mine")] = job.tenant
+        other, mine = (Examination(JobId(name), 1, dumps=True) for name in ("other", "mine"))
+        evidence.tenants[other] = "another tenant"
+        assert len(await evidence.of(job, dumps=True)) == 2
+        evidence.tenants[mine] = job.tenant
         with pytest.raises(asking.Busy):
-            await evidence.of(job)
-        assert JobId(job_id) not in evidence.tenants
+            await evidence.of(job, dumps=True)
+        assert set(evidence.tenants) == {other, mine}
 
 
 async def test_reports_of_one_node_leave_places_to_others(tmp_path: Path) -> None:
@@ -155,7 +158,7 @@ async def test_a_silent_job_is_diagnosed_twice_and_recorded_without_a_request(
                 await asyncio.sleep(0.05)
         (fact,) = await diagnosed(world)
         assert (fact.rank, fact.automatic, fact.user) == (5, True, "")
-        assert len(nodes[0].asked) == 2
+        assert [ask.dumps for ask in nodes[0].asked] == [False, False]
 
 
 async def test_silence_is_ignored_from_a_node_without_the_job_and_after_progress(

@@ -32,6 +32,24 @@ def test_a_gateway_is_told_anew_after_progress() -> None:
     assert silence.is_due(KEY, 21 * SECOND_NS, 10)
 
 
+def test_signs_that_a_diagnosis_changed_are_no_progress() -> None:
+    silence = Silence()
+    silence.excuse(KEY, (1,), (2,))
+    assert silence.signs == {}
+    silence.note(KEY, (1,), 0)
+    silence.excuse(KEY, (1,), (2,))
+    silence.note(KEY, (2,), 5 * SECOND_NS)
+    assert silence.silent_s(KEY, 9 * SECOND_NS) == 9
+
+
+def test_progress_before_a_diagnosis_counts() -> None:
+    silence = Silence()
+    silence.note(KEY, (1,), 0)
+    silence.excuse(KEY, (2,), (3,))
+    silence.note(KEY, (3,), 5 * SECOND_NS)
+    assert silence.silent_s(KEY, 9 * SECOND_NS) == 4
+
+
 def test_attempts_that_are_over_are_forgotten() -> None:
     silence = Silence()
     silence.note(KEY, (1,), 0)

@@ -197,12 +197,14 @@ class Verdict(msgspec.Struct, frozen=True):
 class DiagnosisAsk(msgspec.Struct, frozen=True):
     """The question of a gateway to an agent: collect the evidence of this attempt.
 
-    `kept`: return the evidence of the last diagnosis instead.
+    `kept`: return the evidence of the last diagnosis instead. `dumps`: ask the flight recorders of
+    the ranks for new dumps. Each process then reads and writes, so an automatic diagnosis does not.
     """
 
     job_id: JobId
     attempt: int
     kept: bool = False
+    dumps: bool = True
 
 
 class SilenceTold(msgspec.Struct, frozen=True):

@@ -1,11 +1,12 @@
 """Collects the evidence of a job from all of its nodes at once, and records the verdict.
 
-One diagnosis of a job runs at a time: who asks meanwhile gets the same result. Tests:
+Users who ask while a diagnosis of the job runs get its result. Tests:
 tests/integration/test_gateway_diagnoses.py.
 """
 
 import asyncio
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -35,50 +36,64 @@ class Busy(Exception):
     """The gateway has too many diagnoses at once, in all or of one tenant."""
 
 
+class Examination(NamedTuple):
+    """One diagnosis of an attempt under way. `dumps`: see DiagnosisAsk."""
+
+    job_id: JobId
+    attempt: int
+    dumps: bool
+
+
 class Evidence:
     """The evidence that one gateway collects.
 
-    `open` maps a job to its diagnosis under way, and `tenants` to its tenant.
+    `open` has the diagnoses under way, and `tenants` their tenants.
     """
 
     def __init__(self, bus: Bus, slots: Slots) -> None:
         self.bus = bus
         self.slots = slots
-        self.open: dict[JobId, asyncio.Task[list[NodeSeen]]] = {}
-        self.tenants: dict[JobId, str] = {}
+        self.open: dict[Examination, asyncio.Task[list[NodeSeen]]] = {}
+        self.tenants: dict[Examination, str] = {}
         self.turns = asyncio.Semaphore(AT_ONCE)
 
-    async def of(self, job: Job) -> list[NodeSeen]:
-        """Return the evidence of all members of the job's attempt. Raises Busy."""
-        task = self.open.get(job.job_id)
+    async def of(self, job: Job, dumps: bool) -> list[NodeSeen]:
+        """Return the evidence of all members of the job's attempt. `dumps`: see DiagnosisAsk.
+
+        Raises Busy.
+        """
+        key = Examination(job.job_id, job.attempt, dumps)
+        task = self.open.get(key)
         if task is None:
             own = list(self.tenants.values()).count(job.tenant)
             if len(self.open) >= WAITING_MAX or own >= TENANT_WAITING_MAX:
                 raise Busy
-            task = asyncio.create_task(self._in_turn(job, kept=False))
-            self.open[job.job_id] = task
-            self.tenants[job.job_id] = job.tenant
-            task.add_done_callback(lambda _: self._close(job.job_id))
+            ask = DiagnosisAsk(job.job_id, job.attempt, dumps=dumps)
+            task = asyncio.create_task(self._in_turn(ask, job.tenant, _members(job)))
+            self.open[key] = task
+            self.tenants[key] = job.tenant
+            task.add_done_callback(lambda _: self._close(key))
         return await asyncio.shield(task)
 
-    def _close(self, job_id: JobId) -> None:
-        self.open.pop(job_id, None)
-        self.tenants.pop(job_id, None)
+    def _close(self, key: Examination) -> None:
+        self.open.pop(key, None)
+        self.tenants.pop(key, None)
 
     async def kept(self, job: Job) -> list[NodeSeen]:
         """Return the evidence of the last diagnosis, as the nodes kept it."""
-        return await self._in_turn(job, kept=True)
+        ask = DiagnosisAsk(job.job_id, job.attempt, kept=True)
+        return await self._in_turn(ask, job.tenant, _members(job))
 
-    async def _in_turn(self, job: Job, kept: bool) -> list[NodeSeen]:
-        members = sorted(job.members.values(), key=lambda member: member.rank)
-        ask = DiagnosisAsk(job.job_id, job.attempt, kept)
+    async def _in_turn(
+        self, ask: DiagnosisAsk, tenant: str, members: Sequence[MemberView]
+    ) -> list[NodeSeen]:
         at_once = asyncio.Semaphore(NODES_AT_ONCE)
 
         async def seen(member: MemberView) -> NodeSeen:
             async with at_once:
                 return await self._seen(member, ask)
 
-        async with self.slots.of(DIAGNOSIS, job.tenant), self.turns:
+        async with self.slots.of(DIAGNOSIS, tenant), self.turns:
             return list(await asyncio.gather(*map(seen, members)))
 
     async def _seen(self, member: MemberView, ask: DiagnosisAsk) -> NodeSeen:
@@ -91,6 +106,11 @@ class Evidence:
             return _checked(readable(_seen, found, node_id), node_id, member.rank)
         except Unavailable as error:
             return NodeSeen(node_id, member.rank, error=str(error))
+
+
+def _members(job: Job) -> list[MemberView]:
+    """Return the members of the present attempt; the next one has others."""
+    return sorted(job.members.values(), key=lambda member: member.rank)
 
 
 def _checked(seen: NodeSeen, node_id: NodeId, rank: int) -> NodeSeen:

@@ -84,10 +84,10 @@ class SilenceAnswers:
     async def _examine(self, job_id: JobId, attempt: int) -> None:
         try:
             job = self._job(job_id, attempt)
-            first = await self.evidence.of(job)
+            first = await self.evidence.of(job, dumps=False)
             await asyncio.sleep(min(AGAIN_S, self.after_s / 2))
             job = self._job(job_id, attempt)
-            second = await self.evidence.of(job)
+            second = await self.evidence.of(job, dumps=False)
             verdict = automatic(first, second, self.after_s)
             job = self._job(job_id, attempt)
             if verdict is not None and is_news(job, verdict):

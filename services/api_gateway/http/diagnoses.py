@@ -58,7 +58,7 @@ async def diagnose_job(request: Request, ref: str) -> Response:
         )
     began_ns = gateway.clock.boot_ns()
     try:
-        seen = await gateway.answers.evidence.of(job)
+        seen = await gateway.answers.evidence.of(job, dumps=True)
     except Busy as error:
         text = "this gateway has too many diagnoses at once: try again in some seconds"
         raise Problem(503, text) from error

@@ -49,6 +49,8 @@ NAMED_MAX: Final = 8
 class Attempted(NamedTuple):
     """The attempt to examine: its processes, its devices by local rank, and the folder and the user
     ids of the files that it writes for the agent.
+
+    `dumps`: ask the flight recorders for new dumps, else read those of the present silence.
     """
 
     node_id: NodeId
@@ -59,6 +61,7 @@ class Attempted(NamedTuple):
     folder: str
     ids: Sequence[int]
     silent_s: int = -1
+    dumps: bool = True
 
 
 class Parts(NamedTuple):
@@ -74,7 +77,8 @@ def collect(one: Attempted, sleep: Callable[[float], None] = time.sleep) -> Node
     ranks = rank_processes(one.pids)
     began, before = time.monotonic(), {rank.pid: reading(rank, one.ids) for rank in ranks}
     first_ports = _port_errors()
-    recorders.ask_for_dumps(one.folder, [rank.rank for rank in ranks], one.ids)
+    if one.dumps:
+        recorders.ask_for_dumps(one.folder, [rank.rank for rank in ranks], one.ids)
     parts = _looked(ranks, before, one.ids, sleep)
     recorded = _recorded(one, ranks, parts.notes)
     communicators = _communicators(ranks, parts.notes)
@@ -181,7 +185,8 @@ def _recorded(
     one: Attempted, ranks: Sequence[RankProcess], notes: list[str]
 ) -> dict[int, tuple[Collective, ...]]:
     """Return the last collectives of each rank that has a flight recorder, by pid."""
-    found = recorders.recorded(one.folder, [rank.rank for rank in ranks], one.ids)
+    since_s = 0.0 if one.dumps else time.time() - max(0, one.silent_s)
+    found = recorders.recorded(one.folder, [rank.rank for rank in ranks], one.ids, since_s)
     notes += [
         f"flight recorder of rank {rank}: {each.error}"
         for rank, each in found.items()

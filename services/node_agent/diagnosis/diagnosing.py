@@ -8,6 +8,7 @@ tests/integration/test_diagnosis_agent.py.
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -73,6 +74,8 @@ class Diagnosing:
         self.after_s = after_s
         self.silence = Silence()
         self.links = LinkErrors()
+        # Attempts whose flight recorders write dumps now, with the number of their diagnoses.
+        self.dumping = Counter[str]()
         self.threads = ThreadPoolExecutor(AT_ONCE, "diagnosis")
         self.open = 0
         self.bus: Bus | None = None
@@ -109,7 +112,8 @@ class Diagnosing:
             return NodeSeen(self.node_id, attempt.rank, ended=_exit_words(attempt))
         await self._note_links()
         samples = await self.sampling().now()
-        seen = await self._in_thread(self._collected, attempt, folder, samples)
+        function = self._with_dumps if ask.dumps else self._collected
+        seen = await self._in_thread(function, attempt, folder, samples)
         await self._note_links()
         seen = msgspec.structs.replace(seen, devices=self._devices(attempt, samples))
         await asyncio.to_thread(_keep, Path(folder), seen)
@@ -125,8 +129,27 @@ class Diagnosing:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self.threads, function, attempt, folder, samples)
 
-    def _collected(
+    def _with_dumps(
         self, attempt: Attempt, folder: str, samples: Mapping[GpuId, Sample]
+    ) -> NodeSeen:
+        """Collect with new dumps; what the ranks read and write for them is no progress."""
+        key = s.key_of(attempt.ref)
+        self.dumping[key] += 1
+        try:
+            before = self._signs(attempt, self.jobs.processes(attempt.ref))
+            seen = self._collected(attempt, folder, samples, dumps=True)
+            after = self._signs(attempt, self.jobs.processes(attempt.ref))
+            self.silence.excuse(key, before, after)
+            return seen
+        finally:
+            self.dumping -= Counter([key])
+
+    def _collected(
+        self,
+        attempt: Attempt,
+        folder: str,
+        samples: Mapping[GpuId, Sample],
+        dumps: bool = False,
     ) -> NodeSeen:
         key, now_ns = s.key_of(attempt.ref), processes.boottime_ns()
         return collect(
@@ -139,6 +162,7 @@ class Diagnosing:
                 folder=files_of(folder),
                 ids=self._ids(attempt),
                 silent_s=self.silence.silent_s(key, now_ns),
+                dumps=dumps,
             )
         )
 
@@ -189,7 +213,8 @@ class Diagnosing:
         for attempt in running:
             key, now_ns = s.key_of(attempt.ref), processes.boottime_ns()
             pids = self.jobs.processes(attempt.ref)
-            self.silence.note(key, self._signs(attempt, pids), now_ns)
+            if key not in self.dumping:
+                self.silence.note(key, self._signs(attempt, pids), now_ns)
             is_due = attempt.rank == 0 and self.silence.is_due(key, now_ns, self.after_s)
             if is_due and any(one.world > 1 for one in rank_processes(pids)):
                 found.append((attempt, self.silence.silent_s(key, now_ns)))

@@ -109,13 +109,18 @@ def _tell(path: str) -> None:
         os.close(descriptor)
 
 
-def recorded(folder: str, ranks: Sequence[int], ids: Sequence[int]) -> dict[int, Recorded]:
-    """Return what the last dump of each rank has. Ranks without a dump are left out."""
+def recorded(
+    folder: str, ranks: Sequence[int], ids: Sequence[int], since_s: float = 0.0
+) -> dict[int, Recorded]:
+    """Return the content of the last dump of each rank.
+
+    Ranks without a dump are left out, and those whose dump is older than `since_s` (wall clock).
+    """
     opened: dict[int, int] = {}
     try:
         with acting_as(ids):
             for rank in ranks:
-                descriptor = _opened(f"{folder}/{DUMP_PREFIX}{rank}")
+                descriptor = _opened(f"{folder}/{DUMP_PREFIX}{rank}", since_s)
                 if descriptor >= 0:
                     opened[rank] = descriptor
         return _read(opened) if opened else {}
@@ -126,14 +131,15 @@ def recorded(folder: str, ranks: Sequence[int], ids: Sequence[int]) -> dict[int,
             os.close(descriptor)
 
 
-def _opened(path: str) -> int:
-    """Open a dump; return -1 if the path has none."""
+def _opened(path: str, since_s: float) -> int:
+    """Open a dump; return -1 if the path has none that is new enough."""
     try:
         descriptor = os.open(path, READ_FLAGS)
     except OSError:
         return -1
     found = os.fstat(descriptor)
-    if stat.S_ISREG(found.st_mode) and 0 < found.st_size <= DUMP_BYTES:
+    is_new = found.st_mtime >= since_s
+    if is_new and stat.S_ISREG(found.st_mode) and 0 < found.st_size <= DUMP_BYTES:
         return descriptor
     os.close(descriptor)
     return -1

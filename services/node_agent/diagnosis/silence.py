@@ -38,6 +38,15 @@ class Silence:
             self.signs[key] = signs, now_ns
             self.told_ns.pop(key, None)
 
+    def excuse(self, key: str, before: Signs, after: Signs) -> None:
+        """Take over signs that a diagnosis changed, as no sign of progress.
+
+        `before` are the signs at its beginning. Progress that was not noted by then still counts.
+        """
+        seen = self.signs.get(key)
+        if seen is not None and seen[0] == before:
+            self.signs[key] = after, seen[1]
+
     def silent_s(self, key: str, now_ns: int) -> int:
         """Return the seconds since the last sign; -1 if the attempt was never looked at."""
         seen = self.signs.get(key)
