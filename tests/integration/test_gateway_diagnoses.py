@@ -1,6 +1,7 @@
 """/v1/jobs/{id}/diagnoses: the verdict on what the nodes saw, its record, and who may ask."""
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -26,12 +27,14 @@ class Node:
         self.world, self.name = world, NodeId(f"n{member + 1}")
         self.seen = NodeSeen(self.name, member, silent_s=900, processes=processes)
         self.asked: list[DiagnosisAsk] = []
+        self.on_asked: Callable[[], None] = lambda: None
 
     async def listen(self) -> None:
         await self.world.bus.subscribe(subjects.ask_node(self.name, "diagnosis"), self._on_ask)
 
     async def _on_ask(self, subject: str, data: bytes) -> bytes:
         self.asked.append(msgspec.msgpack.decode(data, type=DiagnosisAsk))
+        self.on_asked()
         return msgspec.msgpack.encode(self.seen)
 
 
@@ -101,6 +104,20 @@ async def test_only_running_jobs_are_examined_and_only_by_their_users(tmp_path: 
             await bob.ask("POST", f"/v1/jobs/{job_id}/diagnoses", 403)
             await bob.ask("GET", f"/v1/jobs/{job_id}/diagnoses/evidence", 403)
             await bob.ask("GET", f"/v1/jobs/{job_id}/diagnoses")
+
+
+async def test_evidence_of_an_attempt_that_ended_meanwhile_is_not_recorded(tmp_path: Path) -> None:
+    async with gateway_world(tmp_path) as world:
+        job_id, nodes = await running(world)
+        job = world.gateway.cluster.jobs[JobId(job_id)]
+
+        def begin_another() -> None:
+            job.attempt = 2
+
+        nodes[0].on_asked = begin_another
+        found = await world.ask("POST", f"/v1/jobs/{job_id}/diagnoses")
+        assert (found["attempt"], found["verdict"], found["recorded"]) == (1, "apart", False)
+        assert await diagnosed(world) == []
 
 
 async def test_those_who_ask_at_once_share_one_diagnosis(tmp_path: Path) -> None:

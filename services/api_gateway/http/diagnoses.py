@@ -56,7 +56,8 @@ async def diagnose_job(request: Request, ref: str) -> Response:
             f"job {job.job_id} cannot be diagnosed: it is {job.state}, and only running jobs have "
             f"processes; `muster why {ref}` explains a job that waits",
         )
-    began_ns = gateway.clock.boot_ns()
+    # The job changes while its nodes are examined.
+    began_ns, attempt = gateway.clock.boot_ns(), job.attempt
     try:
         seen = await gateway.answers.evidence.of(job, dumps=True)
     except Busy as error:
@@ -64,13 +65,13 @@ async def diagnose_job(request: Request, ref: str) -> Response:
         raise Problem(503, text) from error
     verdict = diagnose(seen)
     user = principal_of(request).user
-    recorded = verdict.kind != NONE and is_news(job, verdict)
+    recorded = verdict.kind != NONE and job.attempt == attempt and is_news(job, verdict)
     if recorded:
         await gateway.record(fact_of(job, verdict, user, automatic=False))
     return answer(
         DiagnosisMade(
             id=job.job_id,
-            attempt=job.attempt,
+            attempt=attempt,
             verdict=verdict.kind,
             sentence=verdict.sentence,
             cause=verdict.cause,
@@ -96,5 +97,6 @@ async def show_evidence(request: Request, ref: str) -> Response:
     """Return the evidence of the last diagnosis: stacks, states, collectives, devices and links."""
     gateway, _ = await settled(request, Query)
     job = job_to_change(request, ref)
+    attempt = job.attempt
     nodes = await gateway.answers.evidence.kept(job)
-    return answer(EvidenceShown(job.job_id, job.attempt, nodes))
+    return answer(EvidenceShown(job.job_id, attempt, nodes))
