@@ -12,7 +12,8 @@ from pathlib import Path
 from libs.common.diagnosis import evidence as e
 from libs.common.diagnosis.rules import diagnose
 from libs.common.model import NodeId
-from services.node_agent.diagnosis.collecting import Attempted, collect
+from services.api_gateway.diagnosis.asking import NODE_S
+from services.node_agent.diagnosis.collecting import COLLECT_S, OVER, Attempted, collect
 from services.node_agent.diagnosis.launch_hook import HOOK
 from services.node_agent.diagnosis.rank_processes import rank_processes
 
@@ -101,6 +102,17 @@ def test_a_launcher_and_a_shell_are_no_ranks(tmp_path: Path) -> None:
         for process in (launcher, shell):
             process.kill()
             process.wait()
+
+
+def test_at_the_deadline_the_evidence_that_there_is_counts(tmp_path: Path) -> None:
+    with ranks(tmp_path) as started:
+        pids = [process.pid for process in started]
+        (tmp_path / "nccl_trace_rank_0").write_bytes(b"0")
+        attempted = Attempted(NodeId("n"), 0, pids, [], (), str(tmp_path), ())
+        seen = collect(attempted, deadline_s=time.monotonic())
+    assert [(one.state, one.looks) for one in seen.processes] == [("S", ())] * RANKS
+    assert [note for note in seen.notes if OVER in note]
+    assert COLLECT_S < NODE_S
 
 
 def test_a_job_without_ranks_has_no_evidence(tmp_path: Path) -> None:

@@ -35,13 +35,17 @@ from services.node_agent.diagnosis.rank_processes import (
 from services.node_agent.diagnosis.stacks import Stack
 from services.node_agent.fabric.rdma import ports
 
-# Time between two looks, and for all calls of py-spy of one diagnosis.
+# All collectors of one diagnosis: a gateway waits only a little longer. Then what there is counts.
+COLLECT_S: Final = 6.0
+# Time between two looks, for all looks, and for all calls of py-spy.
 LOOK_EVERY_S: Final = 0.5
+LOOKS_S: Final = 4.0
 PY_SPY_ALL_S: Final = 3.0
 # Counters of an RDMA port that count errors, by parts of their names.
 ERRORS: Final = ("error", "discard", "retry", "timeout", "out_of_sequence", "downed")
 ACTIVE: Final = "ACTIVE"
 STOPPED: Final = "TtZX"
+OVER: Final = "the time of the diagnosis was over"
 # Ranks that a note names.
 NAMED_MAX: Final = 8
 
@@ -72,16 +76,24 @@ class Parts(NamedTuple):
     notes: list[str]
 
 
-def collect(one: Attempted, sleep: Callable[[float], None] = time.sleep) -> NodeSeen:
-    """Return the evidence. Blocks for some seconds, so it runs in a thread of its own."""
+def collect(
+    one: Attempted,
+    sleep: Callable[[float], None] = time.sleep,
+    deadline_s: float | None = None,
+) -> NodeSeen:
+    """Return the evidence that was collected by the deadline (monotonic clock; None: COLLECT_S).
+
+    Blocks for some seconds, so it runs in a thread of its own.
+    """
+    deadline = time.monotonic() + COLLECT_S if deadline_s is None else deadline_s
     ranks = rank_processes(one.pids)
     began, before = time.monotonic(), {rank.pid: reading(rank, one.ids) for rank in ranks}
     first_ports = _port_errors()
     if one.dumps:
         recorders.ask_for_dumps(one.folder, [rank.rank for rank in ranks], one.ids)
-    parts = _looked(ranks, before, one.ids, sleep)
-    recorded = _recorded(one, ranks, parts.notes)
-    communicators = _communicators(ranks, parts.notes)
+    parts = _looked(ranks, before, one.ids, sleep, min(deadline, began + LOOKS_S))
+    recorded = _recorded(one, ranks, parts.notes, deadline)
+    communicators = _communicators(ranks, parts.notes, deadline)
     watched_ms = int(1_000 * (time.monotonic() - began))
     after = {rank.pid: reading(rank, one.ids) for rank in ranks}
     gone = [pid for pid, seen in after.items() if not seen.state]
@@ -138,18 +150,21 @@ def _looked(
     before: Mapping[int, Reading],
     ids: Sequence[int],
     sleep: Callable[[float], None],
+    deadline: float,
 ) -> Parts:
-    """Look LOOKS times at the stacks of all ranks: by py-spy, and where it cannot, by faulthandler.
+    """Look at most LOOKS times at the stacks of all ranks, by py-spy or else by faulthandler.
 
     A stopped process answers no signal.
     """
     looks: dict[int, list[Stack]] = {}
     looked_by: dict[int, str] = {}
-    deadline = time.monotonic() + PY_SPY_ALL_S
+    spy_deadline = min(deadline, time.monotonic() + PY_SPY_ALL_S)
     for number in range(LOOKS):
         if number:
             sleep(LOOK_EVERY_S)
-        spied = _spied([rank.pid for rank in ranks], ids, deadline)
+        if time.monotonic() >= deadline:
+            break
+        spied = _spied([rank.pid for rank in ranks], ids, spy_deadline)
         rest = [
             rank.pid
             for rank in ranks
@@ -157,7 +172,7 @@ def _looked(
         ]
         for found, by in (
             (spied, stacks.PY_SPY),
-            (stacks.by_faulthandler(rest, ids), stacks.FAULTHANDLER),
+            (stacks.by_faulthandler(rest, ids, deadline), stacks.FAULTHANDLER),
         ):
             for pid, stack in found.items():
                 looks.setdefault(pid, []).append(stack)
@@ -178,15 +193,21 @@ def _spied(pids: Sequence[int], ids: Sequence[int], deadline: float) -> dict[int
 
 
 def _spied_in_time(path: str, ids: Sequence[int], deadline: float, pid: int) -> Stack:
-    return stacks.by_py_spy(path, pid, ids) if time.monotonic() < deadline else ()
+    left_s = deadline - time.monotonic()
+    return stacks.by_py_spy(path, pid, ids, min(stacks.PY_SPY_S, left_s)) if left_s > 0 else ()
 
 
 def _recorded(
-    one: Attempted, ranks: Sequence[RankProcess], notes: list[str]
+    one: Attempted, ranks: Sequence[RankProcess], notes: list[str], deadline: float
 ) -> dict[int, tuple[Collective, ...]]:
     """Return the last collectives of each rank that has a flight recorder, by pid."""
     since_s = 0.0 if one.dumps else time.time() - max(0, one.silent_s)
-    found = recorders.recorded(one.folder, [rank.rank for rank in ranks], one.ids, since_s)
+    limit_s = min(recorders.DUMPS_S, deadline - time.monotonic())
+    if limit_s <= 0:
+        notes.append(f"no flight recorder was read: {OVER}")
+        return {}
+    numbers = [rank.rank for rank in ranks]
+    found = recorders.recorded(one.folder, numbers, one.ids, since_s=since_s, limit_s=limit_s)
     notes += [
         f"flight recorder of rank {rank}: {each.error}"
         for rank, each in found.items()
@@ -195,13 +216,19 @@ def _recorded(
     return {rank.pid: found[rank.rank].collectives for rank in ranks if rank.rank in found}
 
 
-def _communicators(ranks: Sequence[RankProcess], notes: list[str]) -> tuple[RasCommunicator, ...]:
+def _communicators(
+    ranks: Sequence[RankProcess], notes: list[str], deadline: float
+) -> tuple[RasCommunicator, ...]:
     """Return what NCCL's RAS says. It answers for all nodes of the job."""
     address = next((rank.ras for rank in ranks if rank.ras), "")
     if not address:
         return ()
+    limit_s = min(recorders.RAS_S, deadline - time.monotonic())
+    if limit_s <= 0:
+        notes.append(f"NCCL RAS was not asked: {OVER}")
+        return ()
     try:
-        return recorders.communicators(address)
+        return recorders.communicators(address, limit_s)
     except ConnectionRefusedError:
         return ()  # the job does not use NCCL, or not yet
     except (OSError, ValueError) as error:

@@ -8,6 +8,7 @@ tests/integration/test_diagnosis_agent.py.
 
 import asyncio
 import logging
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -31,7 +32,7 @@ from libs.common.transport.bus import Bus
 from services.node_agent.core import state as s
 from services.node_agent.core.state import Attempt
 from services.node_agent.devices.sampling import Sampling
-from services.node_agent.diagnosis.collecting import Attempted, collect
+from services.node_agent.diagnosis.collecting import COLLECT_S, Attempted, collect
 from services.node_agent.diagnosis.launch_hook import files_of
 from services.node_agent.diagnosis.rank_processes import moved_bytes, rank_processes
 from services.node_agent.diagnosis.silence import LinkErrors, Signs, Silence
@@ -48,6 +49,8 @@ TELL_S: Final = 5.0
 KEPT: Final = "diagnosis.json"
 KEPT_BYTES: Final = 4 << 20
 UNKNOWN: Final = -1
+
+Collector = Callable[[Attempt, str, Mapping[GpuId, Sample], float], NodeSeen]
 
 logger = logging.getLogger(__name__)
 
@@ -110,34 +113,28 @@ class Diagnosing:
             return NodeSeen(self.node_id, error=f"node {self.node_id} does not run the attempt")
         if attempt.exit is not None:
             return NodeSeen(self.node_id, attempt.rank, ended=_exit_words(attempt))
+        deadline = time.monotonic() + COLLECT_S  # it may wait for a thread meanwhile
         await self._note_links()
         samples = await self.sampling().now()
-        function = self._with_dumps if ask.dumps else self._collected
-        seen = await self._in_thread(function, attempt, folder, samples)
+        function: Collector = self._with_dumps if ask.dumps else self._collected
+        loop = asyncio.get_running_loop()
+        seen = await loop.run_in_executor(
+            self.threads, function, attempt, folder, samples, deadline
+        )
         await self._note_links()
         seen = msgspec.structs.replace(seen, devices=self._devices(attempt, samples))
         await asyncio.to_thread(_keep, Path(folder), seen)
         return seen
 
-    async def _in_thread(
-        self,
-        function: Callable[[Attempt, str, Mapping[GpuId, Sample]], NodeSeen],
-        attempt: Attempt,
-        folder: str,
-        samples: Mapping[GpuId, Sample],
-    ) -> NodeSeen:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self.threads, function, attempt, folder, samples)
-
     def _with_dumps(
-        self, attempt: Attempt, folder: str, samples: Mapping[GpuId, Sample]
+        self, attempt: Attempt, folder: str, samples: Mapping[GpuId, Sample], deadline: float
     ) -> NodeSeen:
         """Collect with new dumps; what the ranks read and write for them is no progress."""
         key = s.key_of(attempt.ref)
         self.dumping[key] += 1
         try:
             before = self._signs(attempt, self.jobs.processes(attempt.ref))
-            seen = self._collected(attempt, folder, samples, dumps=True)
+            seen = self._collected(attempt, folder, samples, deadline, dumps=True)
             after = self._signs(attempt, self.jobs.processes(attempt.ref))
             self.silence.excuse(key, before, after)
             return seen
@@ -149,6 +146,7 @@ class Diagnosing:
         attempt: Attempt,
         folder: str,
         samples: Mapping[GpuId, Sample],
+        deadline: float,
         dumps: bool = False,
     ) -> NodeSeen:
         key, now_ns = s.key_of(attempt.ref), processes.boottime_ns()
@@ -163,7 +161,8 @@ class Diagnosing:
                 ids=self._ids(attempt),
                 silent_s=self.silence.silent_s(key, now_ns),
                 dumps=dumps,
-            )
+            ),
+            deadline_s=deadline,
         )
 
     def _ids(self, attempt: Attempt) -> Sequence[int]:

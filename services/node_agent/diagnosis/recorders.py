@@ -45,7 +45,7 @@ WRITE_FLAGS: Final = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _recorded = msgspec.json.Decoder(Recorded)
 
 
-def communicators(address: str) -> tuple[RasCommunicator, ...]:
+def communicators(address: str, limit_s: float = RAS_S) -> tuple[RasCommunicator, ...]:
     """Return what NCCL's RAS subsystem says at this address.
 
     Raises OSError without an answer in time, ValueError for an answer that is no status, or an
@@ -54,8 +54,8 @@ def communicators(address: str) -> tuple[RasCommunicator, ...]:
     match = ADDRESS.fullmatch(address)
     if match is None or not 0 < int(match[1]) < 65_536:
         raise ValueError(f"{address[:64]!r} is no port of {LOOPBACK}")
-    deadline = time.monotonic() + RAS_S
-    with socket.create_connection((LOOPBACK, int(match[1])), RAS_S) as connection:
+    deadline = time.monotonic() + limit_s
+    with socket.create_connection((LOOPBACK, int(match[1])), limit_s) as connection:
         asked = f"CLIENT PROTOCOL {RAS_PROTOCOL}\nTIMEOUT 1\nSET FORMAT json\nVERBOSE STATUS\n"
         connection.sendall(asked.encode())
         answer = _until_end(connection, deadline)
@@ -74,7 +74,7 @@ def _until_end(connection: socket.socket, deadline: float) -> bytes:
     while len(found) < RAS_BYTES:
         left_s = deadline - time.monotonic()
         if left_s <= 0:
-            raise TimeoutError(f"no whole answer within {RAS_S:g} s")
+            raise TimeoutError("no whole answer in time")
         connection.settimeout(left_s)
         part = connection.recv(RAS_PART)
         if not part:
@@ -110,7 +110,11 @@ def _tell(path: str) -> None:
 
 
 def recorded(
-    folder: str, ranks: Sequence[int], ids: Sequence[int], since_s: float = 0.0
+    folder: str,
+    ranks: Sequence[int],
+    ids: Sequence[int],
+    since_s: float = 0.0,
+    limit_s: float = DUMPS_S,
 ) -> dict[int, Recorded]:
     """Return the content of the last dump of each rank.
 
@@ -123,7 +127,7 @@ def recorded(
                 descriptor = _opened(f"{folder}/{DUMP_PREFIX}{rank}", since_s)
                 if descriptor >= 0:
                     opened[rank] = descriptor
-        return _read(opened) if opened else {}
+        return _read(opened, limit_s) if opened else {}
     except OSError as error:
         return dict.fromkeys(opened, Recorded(error=f"the dump cannot be read: {error}"))
     finally:
@@ -145,11 +149,11 @@ def _opened(path: str, since_s: float) -> int:
     return -1
 
 
-def _read(opened: Mapping[int, int]) -> dict[int, Recorded]:
+def _read(opened: Mapping[int, int], limit_s: float) -> dict[int, Recorded]:
     """Return what the open dumps have. Raises OSError."""
     command = [sys.executable, "-m", READER, *map(str, opened.values())]
     found = output_of(
-        command, DUMPS_S, (ANSWER_BYTES + 1) * len(opened), descriptors=list(opened.values())
+        command, limit_s, (ANSWER_BYTES + 1) * len(opened), descriptors=list(opened.values())
     )
     lines = found.data.split(b"\n")[:-1]
     read = dict(zip(opened, map(_answered, lines), strict=False))

@@ -11,6 +11,7 @@ tests/integration/test_diagnosis_stacks.py.
 """
 
 import ctypes
+import math
 import os
 import re
 import shutil
@@ -78,8 +79,8 @@ def py_spy_path() -> str:
     return beside if os.access(beside, os.X_OK) else shutil.which(PY_SPY) or ""
 
 
-def by_py_spy(path: str, pid: int, ids: Sequence[int] = ()) -> Stack:
-    """Return the stack of a process's main thread; empty if py-spy cannot read it.
+def by_py_spy(path: str, pid: int, ids: Sequence[int] = (), limit_s: float = PY_SPY_S) -> Stack:
+    """Return the stack of a process's main thread; empty if py-spy cannot read it in time.
 
     `--nonblocking` does not stop the process. py-spy runs as the job's user, so it can read nothing
     else, and without the agent's environment, which that user could read. Without `ids` the job
@@ -89,7 +90,7 @@ def by_py_spy(path: str, pid: int, ids: Sequence[int] = ()) -> Stack:
         return ()
     command = [path, "dump", "--nonblocking", "--json", "--pid", str(pid)]
     try:
-        found = output_of(command, PY_SPY_S, PY_SPY_BYTES, ids=ids, env={})
+        found = output_of(command, limit_s, PY_SPY_BYTES, ids=ids, env={})
         return _of_threads(_threads.decode(found.data)) if not found.fault else ()
     except (OSError, ValueError, *UNDECODABLE):
         return ()
@@ -190,19 +191,24 @@ def _memory_device() -> int:
         os.close(descriptor)
 
 
-def by_faulthandler(pids: Sequence[int], ids: Sequence[int] = ()) -> dict[int, Stack]:
+def by_faulthandler(
+    pids: Sequence[int], ids: Sequence[int] = (), deadline: float = math.inf
+) -> dict[int, Stack]:
     """Return the stacks of the main threads of the processes that registered faulthandler.
 
-    All are signalled first, so that their stacks are of about the same moment.
+    All are signalled first, so that their stacks are of about the same moment. What is written
+    after the deadline (monotonic clock) is left out.
     """
     dumps: dict[int, Dump] = {}
     try:
         for pid in pids:
+            if time.monotonic() >= deadline:
+                break
             if (dump := open_dump(pid, ids)) is not None:
                 dumps[pid] = dump
                 if not _is_signalled(pid, ids):
                     dumps.pop(pid).close()
-        return _written(dumps)
+        return _written(dumps, min(deadline, time.monotonic() + WRITTEN_S))
     finally:
         for dump in dumps.values():
             dump.close()
@@ -216,10 +222,9 @@ def _is_signalled(pid: int, ids: Sequence[int]) -> bool:
         return False
 
 
-def _written(dumps: dict[int, Dump]) -> dict[int, Stack]:
-    """Wait for the stacks, for at most WRITTEN_S in all."""
+def _written(dumps: dict[int, Dump], deadline: float) -> dict[int, Stack]:
+    """Wait for the stacks until the deadline."""
     found: dict[int, Stack] = {}
-    deadline = time.monotonic() + WRITTEN_S
     sizes = {pid: dump.size for pid, dump in dumps.items()}
     while len(found) < len(dumps) and time.monotonic() < deadline:
         time.sleep(WRITTEN_LOOK_S)
