@@ -104,6 +104,45 @@ def test_a_launcher_and_a_shell_are_no_ranks(tmp_path: Path) -> None:
             process.wait()
 
 
+# A rank that renames itself and starts a helper, for example Python's resource tracker.
+RENAMED = """
+import os, subprocess, sys, time
+open("/proc/self/comm", "w").write("trainer")
+helper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+print(os.getpid(), helper.pid, flush=True)
+time.sleep(60)
+"""
+
+
+@contextmanager
+def renamed(folder: Path, env: dict[str, str], script: str) -> Iterator[list[int]]:
+    """Yield the pids of the script, the renamed rank below it, and the rank's helper."""
+    (folder / "renamed.py").write_text(RENAMED)
+    command = script.format(python=sys.executable, program=folder / "renamed.py")
+    outer = subprocess.Popen(
+        ["sh", "-c", command], env=env, stdout=subprocess.PIPE, start_new_session=True
+    )
+    try:
+        assert outer.stdout is not None
+        yield [outer.pid, *map(int, outer.stdout.readline().split())]
+    finally:
+        os.killpg(outer.pid, signal.SIGKILL)
+        outer.wait()
+
+
+def test_a_renamed_rank_below_a_shell_counts_and_its_helper_does_not(tmp_path: Path) -> None:
+    with renamed(tmp_path, variables(1), "{python} {program}; true") as (shell, rank, helper):
+        for pids in ([shell, rank, helper], [helper, rank, shell]):
+            assert [one.pid for one in rank_processes(pids)] == [rank]
+
+
+def test_a_launcher_of_one_rank_is_not_the_rank(tmp_path: Path) -> None:
+    launcher = 'import os; os.environ["TORCHELASTIC_RUN_ID"] = "1"; os.system("{python} {program}")'
+    script = f"exec {{python}} -c '{launcher}'"
+    with renamed(tmp_path, variables(1), script) as (outer, rank, helper):
+        assert [one.pid for one in rank_processes([outer, rank, helper])] == [rank]
+
+
 def test_at_the_deadline_the_evidence_that_there_is_counts(tmp_path: Path) -> None:
     with ranks(tmp_path) as started:
         pids = [process.pid for process in started]

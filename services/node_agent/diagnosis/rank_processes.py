@@ -1,9 +1,10 @@
-"""Which processes of an attempt are its ranks, and what the kernel says of them. Reads /proc.
+"""Finds the ranks among the processes of an attempt, and reads their state in the kernel.
 
 The ranks are found by the variables of launchers (RANK, WORLD_SIZE), which the agent sets for the
 job's own process and a launcher such as torchrun changes for its children. A shell and the workers
-of a data loader have the variables of their parents, so of several processes with the same rank the
-first Python process counts. Tests: tests/integration/test_diagnosis_collecting.py.
+of a data loader have the variables of their parents. If several processes have the same rank, the
+oldest Python process that a launcher started counts. Tests:
+tests/integration/test_diagnosis_collecting.py.
 """
 
 import os
@@ -19,6 +20,8 @@ SMALL_BYTES: Final = 4096
 # Processes whose environments are read; a job may have any number.
 LOOKED_AT_MAX: Final = 2_048
 NAMES: Final = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NCCL_RAS_ADDR")
+# Variables that torchrun and DeepSpeed's launcher set for the ranks only, and lack themselves.
+LAUNCHED: Final = ("TORCHELASTIC_RUN_ID", "CROSS_RANK")
 # System calls in which a thread waits, by number, for kernels that hide where.
 CALLS: Final = {
     "x86_64": {0: "read", 7: "poll", 23: "select", 35: "nanosleep", 45: "recvfrom", 47: "recvmsg",
@@ -31,7 +34,10 @@ PYTHON: Final = "python"
 
 
 class RankProcess(NamedTuple):
-    """A process that is a rank, with its start time and the variables of its launcher."""
+    """A process that is a rank, with its start time and the variables of its launcher.
+
+    `is_launched`: a launcher within the job started it. `is_python`: it runs a Python interpreter.
+    """
 
     pid: int
     start_ticks: int
@@ -41,10 +47,12 @@ class RankProcess(NamedTuple):
     local_rank: int
     local_world: int
     ras: str
+    is_launched: bool
+    is_python: bool
 
 
 class Reading(NamedTuple):
-    """What the kernel says of a process at one time; `state` is empty if it is gone."""
+    """The state of a process in the kernel at one time; `state` is empty if it is gone."""
 
     state: str = ""
     cpu_ms: int = 0
@@ -54,8 +62,9 @@ class Reading(NamedTuple):
 
 
 def rank_processes(pids: Sequence[int]) -> list[RankProcess]:
-    """Return the processes that are ranks, parents first; at most PROCESSES_MAX."""
+    """Return the processes that are ranks, by rank; at most PROCESSES_MAX."""
     found = [one for pid in pids[:LOOKED_AT_MAX] if (one := _rank_process(pid)) is not None]
+    found.sort(key=lambda one: one.start_ticks)  # parents first
     # A launcher has the variables of the node, and its children those of more ranks.
     most = max((one.world for one in found), default=0)
     by_rank: dict[int, RankProcess] = {}
@@ -66,7 +75,7 @@ def rank_processes(pids: Sequence[int]) -> list[RankProcess]:
 
 
 def reading(one: RankProcess, ids: Sequence[int] = ()) -> Reading:
-    """Return what the kernel says of a process now. `ids` are those of the job's user."""
+    """Return the state of a process in the kernel. `ids` are those of the job's user."""
     seen = processes.process(one.pid)
     if seen is None or seen.start_ticks != one.start_ticks:
         return Reading()
@@ -86,7 +95,9 @@ def moved_bytes(pid: int, ids: Sequence[int] = ()) -> int:
 
 
 def _is_better(one: RankProcess, before: RankProcess | None) -> bool:
-    return before is None or (PYTHON in one.name and PYTHON not in before.name)
+    if before is None:
+        return True
+    return (one.is_launched, one.is_python) > (before.is_launched, before.is_python)
 
 
 def _rank_process(pid: int) -> RankProcess | None:
@@ -103,7 +114,19 @@ def _rank_process(pid: int) -> RankProcess | None:
         local_rank=_number(values.get("LOCAL_RANK")),
         local_world=_number(values.get("LOCAL_WORLD_SIZE")),
         ras=values.get("NCCL_RAS_ADDR", ""),
+        is_launched=any(name in values for name in LAUNCHED),
+        is_python=_is_python(pid, seen.name),
     )
+
+
+def _is_python(pid: int, name: str) -> bool:
+    """Return whether a process runs a Python interpreter. Programs change their names, so the name
+    counts only where the program's file is hidden.
+    """
+    try:
+        return os.path.basename(os.readlink(f"/proc/{pid}/exe")).startswith(PYTHON)
+    except OSError:
+        return PYTHON in name
 
 
 def _variables(pid: int) -> dict[str, str]:
@@ -118,7 +141,7 @@ def _variables(pid: int) -> dict[str, str]:
 def _named(pairs: Iterable[str]) -> Iterable[tuple[str, str]]:
     for pair in pairs:
         name, _, value = pair.partition("=")
-        if name in NAMES:
+        if name in NAMES or name in LAUNCHED:
             yield name, value
 
 
