@@ -134,7 +134,7 @@ STAY: Final[dict[str, str]] = {
         lending.LENT_MIN_NS lending.LENT_GRACE_MAX_S""",
     "the bounds of the parts of one diagnosis, all of which end within the 10 s of its answer": """
         verbs.diagnose.ANSWER_S diagnosis.asking.NODE_S collecting.LOOK_EVERY_S
-        collecting.COLLECT_S collecting.LOOKS_S
+        collecting.COLLECT_S collecting.LOOKS_S diagnosing.SIGNS_S
         collecting.PY_SPY_ALL_S recorders.RAS_S recorders.DUMPS_S stacks.PY_SPY_S stacks.WRITTEN_S
         stacks.WRITTEN_LOOK_S diagnosis.silence.AGAIN_S diagnosis.silence.WINDOW_NS""",
     "a pause before something is tried or looked at again; no caller waits for its end": """

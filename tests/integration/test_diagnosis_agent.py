@@ -71,7 +71,7 @@ async def asked(world: World, kept: bool = False, job: str = "j", dumps: bool = 
 def signs(world: World) -> Signs:
     diagnosing = world.agent.devices.diagnosing
     attempt = diagnosing.state().attempts["j.1"]
-    return diagnosing._signs(attempt, diagnosing.jobs.processes(attempt.ref))
+    return diagnosing.signs(attempt)
 
 
 async def test_the_evidence_of_a_job_names_the_rank_that_is_lost(world: World) -> None:

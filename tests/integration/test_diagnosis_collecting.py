@@ -9,13 +9,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from libs.common.diagnosis import evidence as e
 from libs.common.diagnosis.rules import diagnose
 from libs.common.model import NodeId
 from services.api_gateway.diagnosis.asking import NODE_S
+from services.node_agent.diagnosis import rank_processes as rank_processes_module
 from services.node_agent.diagnosis.collecting import COLLECT_S, OVER, Attempted, collect
 from services.node_agent.diagnosis.launch_hook import HOOK
-from services.node_agent.diagnosis.rank_processes import rank_processes
+from services.node_agent.diagnosis.rank_processes import (
+    moved_bytes,
+    moved_in_all,
+    rank_processes,
+)
 
 RANKS = 4
 STUCK = 2
@@ -141,6 +148,18 @@ def test_a_launcher_of_one_rank_is_not_the_rank(tmp_path: Path) -> None:
     script = f"exec {{python}} -c '{launcher}'"
     with renamed(tmp_path, variables(1), script) as (outer, rank, helper):
         assert [one.pid for one in rank_processes([outer, rank, helper])] == [rank]
+
+
+def test_a_job_cannot_make_the_look_at_its_bytes_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later = time.monotonic() + 60
+    with ranks(tmp_path) as started:
+        pids = [process.pid for process in started]
+        assert moved_in_all(pids, (), later) == sum(map(moved_bytes, pids))
+        assert moved_in_all(pids, (), time.monotonic()) == 0
+        monkeypatch.setattr(rank_processes_module, "LOOKED_AT_MAX", 1)
+        assert moved_in_all(pids, (), later) == moved_bytes(pids[0])
 
 
 def test_at_the_deadline_the_evidence_that_there_is_counts(tmp_path: Path) -> None:

@@ -34,13 +34,15 @@ from services.node_agent.core.state import Attempt
 from services.node_agent.devices.sampling import Sampling
 from services.node_agent.diagnosis.collecting import COLLECT_S, Attempted, collect
 from services.node_agent.diagnosis.launch_hook import files_of
-from services.node_agent.diagnosis.rank_processes import moved_bytes, rank_processes
+from services.node_agent.diagnosis.rank_processes import moved_in_all, rank_processes
 from services.node_agent.diagnosis.silence import LinkErrors, Signs, Silence
 from services.node_agent.directories.protocol import JobSupervisors
 from services.node_agent.drivers.readings import Lacking, Reading, Sample
 from services.node_agent.machine import processes, synced_file
 
 LOOK_S: Final = 15.0
+# The look at the bytes of one attempt, which its processes can make slow.
+SIGNS_S: Final = 2.0
 # Diagnoses at once, and with those that wait for a thread.
 AT_ONCE: Final = 4
 WAITING_MAX: Final = 16
@@ -133,10 +135,9 @@ class Diagnosing:
         key = s.key_of(attempt.ref)
         self.dumping[key] += 1
         try:
-            before = self._signs(attempt, self.jobs.processes(attempt.ref))
+            before = self.signs(attempt)
             seen = self._collected(attempt, folder, samples, deadline, dumps=True)
-            after = self._signs(attempt, self.jobs.processes(attempt.ref))
-            self.silence.excuse(key, before, after)
+            self.silence.excuse(key, before, self.signs(attempt))
             return seen
         finally:
             self.dumping -= Counter([key])
@@ -219,12 +220,15 @@ class Diagnosing:
                 found.append((attempt, self.silence.silent_s(key, now_ns)))
         return found
 
+    def signs(self, attempt: Attempt) -> Signs:
+        """Return the present signs of progress of an attempt."""
+        return self._signs(attempt, self.jobs.processes(attempt.ref))
+
     def _signs(self, attempt: Attempt, pids: Sequence[int]) -> Signs:
-        ids = self._ids(attempt)
         return (
             self.jobs.checkpointed_ns(attempt.ref),
             self.jobs.output_bytes(attempt.ref),
-            sum(moved_bytes(pid, ids) for pid in pids),
+            moved_in_all(pids, self._ids(attempt), time.monotonic() + SIGNS_S),
             hash(tuple(pids)),
         )
 

@@ -8,6 +8,7 @@ tests/integration/test_diagnosis_collecting.py.
 """
 
 import os
+import time
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
@@ -92,6 +93,20 @@ def reading(one: RankProcess, ids: Sequence[int] = ()) -> Reading:
 def moved_bytes(pid: int, ids: Sequence[int] = ()) -> int:
     """Return the bytes that a process read and wrote, without those of its stacks."""
     return processes.moved_bytes(pid) - written_bytes(pid, ids)
+
+
+def moved_in_all(pids: Sequence[int], ids: Sequence[int], deadline: float) -> int:
+    """Return the bytes that an attempt's processes read and wrote, without those of their stacks.
+
+    A job has any number of processes and descriptors, so processes beyond LOOKED_AT_MAX or after
+    the deadline (monotonic clock) are left out.
+    """
+    moved = 0
+    for pid in pids[:LOOKED_AT_MAX]:
+        if time.monotonic() >= deadline:
+            break
+        moved += moved_bytes(pid, ids)
+    return moved
 
 
 def _is_better(one: RankProcess, before: RankProcess | None) -> bool:
