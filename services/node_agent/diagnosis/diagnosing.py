@@ -42,7 +42,7 @@ from services.node_agent.machine import processes, synced_file
 
 LOOK_S: Final = 15.0
 # The look at the bytes of one attempt, which its processes can make slow.
-SIGNS_S: Final = 2.0
+SIGNS_S: Final = 1.0
 # Diagnoses at once, and with those that wait for a thread.
 AT_ONCE: Final = 4
 WAITING_MAX: Final = 16
@@ -120,9 +120,14 @@ class Diagnosing:
         samples = await self.sampling().now()
         function: Collector = self._with_dumps if ask.dumps else self._collected
         loop = asyncio.get_running_loop()
-        seen = await loop.run_in_executor(
-            self.threads, function, attempt, folder, samples, deadline
-        )
+        key, weight = s.key_of(ref), int(ask.dumps)
+        self.dumping[key] += weight
+        try:
+            seen = await loop.run_in_executor(
+                self.threads, function, attempt, folder, samples, deadline
+            )
+        finally:
+            self.dumping -= Counter({key: weight})
         await self._note_links()
         seen = msgspec.structs.replace(seen, devices=self._devices(attempt, samples))
         await asyncio.to_thread(_keep, Path(folder), seen)
@@ -132,15 +137,10 @@ class Diagnosing:
         self, attempt: Attempt, folder: str, samples: Mapping[GpuId, Sample], deadline: float
     ) -> NodeSeen:
         """Collect with new dumps; what the ranks read and write for them is no progress."""
-        key = s.key_of(attempt.ref)
-        self.dumping[key] += 1
-        try:
-            before = self.signs(attempt)
-            seen = self._collected(attempt, folder, samples, deadline, dumps=True)
-            self.silence.excuse(key, before, self.signs(attempt))
-            return seen
-        finally:
-            self.dumping -= Counter([key])
+        before = self.signs(attempt)
+        seen = self._collected(attempt, folder, samples, deadline, dumps=True)
+        self.silence.excuse(s.key_of(attempt.ref), before, self.signs(attempt))
+        return seen
 
     def _collected(
         self,
@@ -213,7 +213,7 @@ class Diagnosing:
         for attempt in running:
             key, now_ns = s.key_of(attempt.ref), processes.boottime_ns()
             pids = self.jobs.processes(attempt.ref)
-            if key not in self.dumping:
+            if not self.dumping[key]:
                 self.silence.note(key, self._signs(attempt, pids), now_ns)
             is_due = attempt.rank == 0 and self.silence.is_due(key, now_ns, self.after_s)
             if is_due and any(one.world > 1 for one in rank_processes(pids)):
