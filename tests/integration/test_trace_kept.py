@@ -7,10 +7,21 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from libs.common.messages.trace_messages import FAILED, READY, TracedProcess, TraceState
-from libs.common.model import JobId
+from libs.common.messages.trace_messages import (
+    FAILED,
+    READY,
+    TracedProcess,
+    TraceList,
+    TraceListed,
+    TraceState,
+)
+from libs.common.model import JobId, NodeId
+from libs.common.safety.folder_walk import remove_tree
+from libs.common.subjects import ask_node
+from libs.common.transport.bus_memory import MemoryBus
 from services.node_agent.tracing import capture
 from services.node_agent.tracing.kept import LEAST_BYTES, STATE, STATE_BYTES, Kept, Note
+from services.node_agent.tracing.tracing import Tracing
 
 KEY = "j.1"
 TRACE = "0123456789abcdef"
@@ -76,3 +87,34 @@ def test_a_trace_whose_state_cannot_be_written_is_removed(tmp_path: Path) -> Non
     with pytest.raises(IsADirectoryError):
         kept.add(folder, note())
     assert (kept.notes, folder.exists()) == ({}, False)
+
+
+def test_a_trace_that_is_larger_than_the_bound_fails_with_the_reason(tmp_path: Path) -> None:
+    kept = Kept(tmp_path, job_bytes=2 << 20, node_bytes=1 << 30)
+    folder = kept.place(KEY, TRACE)
+    (folder / "0.json.gz").write_bytes(b"whole")
+    large = TracedProcess(rank=0, pid=1, state=READY, size_bytes=3 << 20)
+    state = kept.add(folder, note(large)).state
+    assert (state.state, state.processes[0].state) == (FAILED, FAILED)
+    assert "the trace has 3 MiB on this node, which keeps at most 2 MiB" in state.text
+    assert kept.state(KEY, TRACE) == state
+    assert [path.name for path in folder.iterdir()] == [STATE]
+
+
+async def test_a_list_of_traces_fits_into_one_message(tmp_path: Path) -> None:
+    tracing = Tracing(tmp_path, 1 << 30, 1 << 30)
+    await tracing.adopt({})
+    failed = TracedProcess(rank=0, pid=1, state=FAILED, error="\u20ac" * 500)
+    for number in range(10):
+        trace = f"{number:016x}"
+        folder = tracing.kept.place(KEY, trace)
+        tracing.kept.add(folder, note(*[failed] * 64))
+    bus = MemoryBus()
+    await tracing.listen(bus, "n1")
+    ask = msgspec.msgpack.encode(TraceList(JobId("j")))
+    answer = await bus.request(ask_node(NodeId("n1"), "trace"), ask, 5)
+    assert len(answer) < 1 << 20
+    assert msgspec.msgpack.decode(answer, type=TraceListed).traces
+    await tracing.close()
+    if not tracing.folders.root.startswith(str(tmp_path)):
+        remove_tree(tracing.folders.root)

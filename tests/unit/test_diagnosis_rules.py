@@ -341,6 +341,15 @@ def test_what_is_found_twice_without_a_sign_of_progress_is_recorded_by_itself() 
     assert verdict is not None and verdict.suspects[0].rank == 6
 
 
+def test_a_node_whose_part_ended_needs_no_silence_of_its_own() -> None:
+    waiting = node(0, *(process(rank, waits()) for rank in range(4)), silent_s=700)
+    ended = node(1, ended="exit code 1")
+    verdict = automatic([waiting, ended], [waiting, ended], 600)
+    assert verdict is not None and (verdict.kind, verdict.suspects[0].node_id) == (e.DEAD, "node-2")
+    going = replace(waiting, silent_s=10)
+    assert automatic([going, ended], [going, ended], 600) is None
+
+
 @pytest.mark.parametrize(
     "second",
     [

@@ -63,9 +63,10 @@ def automatic(
     """Return the verdict that is recorded although no user asked; None without one.
 
     Two diagnoses must agree: the same verdict, certain both times, on the same rank and with every
-    rank at the same place, while no node saw a sign of progress for `silent_s`.
+    rank at the same place, while no node saw a sign of progress for `silent_s`. A node whose part
+    ended has no processes that could show progress.
     """
-    if any(not 0 <= silent_s <= node.silent_s for node in second):
+    if any(not 0 <= silent_s <= node.silent_s for node in second if not node.ended):
         return None
     before, after = diagnose(first), diagnose(second)
     if not (before.is_certain and after.is_certain) or before.kind != after.kind:

@@ -299,10 +299,8 @@ class Capture:
             error_ns=error_of(self.begin.point, after),
             text="" if done else "no process wrote a trace",
         )
-        await asyncio.to_thread(
-            self.kept.add, folder, Note(self.door.tenant, time.time_ns(), state)
-        )
-        self.state = state.state
+        note = Note(self.door.tenant, time.time_ns(), state)
+        self.state = (await asyncio.to_thread(self.kept.add, folder, note)).state.state
 
     async def _align_one(self, part: Part, alignment: Alignment, target: Path) -> None:
         try:

@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from libs.common.messages.trace_messages import (
+    FAILED,
     INVALID,
     PART_BYTES,
     READY,
@@ -76,12 +78,15 @@ class Kept:
         folder.mkdir(mode=0o700, parents=True)
         return folder
 
-    def add(self, folder: Path, note: Note) -> None:
+    def add(self, folder: Path, note: Note) -> Note:
         """Keep a trace whose files are complete, and remove what exceeds the bounds. Blocks.
 
-        Raises OSError if the state cannot be written; the folder is then removed, because it would
-        count nowhere.
+        Return the note that is kept: a trace that is larger than a bound has failed. Raises OSError
+        if the state cannot be written; the folder is then removed, because it would count nowhere.
         """
+        bound = min(self.job_bytes, self.node_bytes)
+        if _file_bytes(note) + len(msgspec.json.encode(note)) > max(bound, LEAST_BYTES):
+            note = _too_large(folder, note, bound)
         data = msgspec.json.encode(note)
         try:
             (folder / STATE).write_bytes(data)
@@ -95,6 +100,7 @@ class Kept:
             remove_tree(old.folder)
             with contextlib.suppress(OSError):
                 Path(old.folder).parent.rmdir()
+        return note
 
     def state(self, key: str, trace: str) -> TraceState | None:
         """Return the state of a kept trace."""
@@ -129,13 +135,31 @@ class Kept:
             os.close(descriptor)
 
     def _put(self, folder: str, note: Note, state_bytes: int) -> None:
-        files = sum(process.size_bytes for process in note.state.processes)
         self.notes[folder] = note
-        self.sizes[folder] = max(files + state_bytes, LEAST_BYTES)
+        self.sizes[folder] = max(_file_bytes(note) + state_bytes, LEAST_BYTES)
 
     def _held(self) -> Iterator[Held]:
         for folder, note in self.notes.items():
             yield Held(folder, note.tenant, note.state.job_id, note.made_ns, self.sizes[folder])
+
+
+def _file_bytes(note: Note) -> int:
+    return sum(process.size_bytes for process in note.state.processes)
+
+
+def _too_large(folder: Path, note: Note, bound: int) -> Note:
+    """Remove the files of a trace, and return its note with the reason. Blocks."""
+    why = (
+        f"the trace has {_file_bytes(note) >> 20} MiB on this node, which keeps at most "
+        f"{bound >> 20} MiB of a job: trace a shorter time or fewer ranks"
+    )
+    for number in range(len(note.state.processes)):
+        (folder / f"{number}.json.gz").unlink(missing_ok=True)
+    processes = tuple(
+        replace(one, state=FAILED, size_bytes=0, error=why) if one.state == READY else one
+        for one in note.state.processes
+    )
+    return replace(note, state=replace(note.state, state=FAILED, processes=processes, text=why))
 
 
 def _bounded(path: Path) -> bytes:

@@ -11,7 +11,7 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, assert_never
@@ -50,6 +50,8 @@ TENANT_CAPTURES_MAX: Final = 4
 DURATION_MS_MAX: Final = 60_000
 LEAD_NS_MAX: Final = 60_000_000_000
 RANKS_MAX: Final = 4_096
+# The list of traces in one answer; the bus carries 1 MiB. The largest state has 200 KiB.
+LISTED_BYTES: Final = 768 << 10
 
 # The user and groups of an attempt's job (empty: the agent's own), and its tenant.
 Origin = Callable[[AttemptRef], tuple[Sequence[int], str]]
@@ -213,7 +215,7 @@ class Tracing:
             if not found:
                 del self.captures[begin.trace]
         if not found:
-            return m.TraceState(fault=m.NOTHING, text=_nobody(begin, door))
+            return m.TraceState(fault=m.NOTHING, text=_no_process(begin, door))
         task = asyncio.create_task(capture.run(), name=f"trace {begin.trace}")
         self.tasks.add(task)
         task.add_done_callback(lambda done: self._ended(begin.trace, done))
@@ -272,7 +274,17 @@ class Tracing:
     def _list(self, ask: m.TraceList) -> m.TraceListed:
         going = [c.shown() for c in self.captures.values() if c.begin.job_id == ask.job_id]
         kept = [] if self.lost else self.kept.of(ask.job_id)
-        return m.TraceListed(tuple(going + kept))
+        return m.TraceListed(tuple(_listed(going + kept)))
+
+
+def _listed(states: Sequence[m.TraceState]) -> Iterator[m.TraceState]:
+    """Yield the first states, as many as fit into one message."""
+    left = LISTED_BYTES
+    for state in states:
+        left -= len(_encode(state))
+        if left < 0:
+            return
+        yield state
 
 
 def trace_folder(env: Mapping[str, str]) -> str:
@@ -283,7 +295,7 @@ def trace_folder(env: Mapping[str, str]) -> str:
     return env.get(OWN, "")
 
 
-def _nobody(begin: m.TraceBegin, door: Door) -> str:
+def _no_process(begin: m.TraceBegin, door: Door) -> str:
     """Return why no process of the attempt can be traced."""
     if door.living():
         ranks = ", ".join(map(str, begin.ranks))
