@@ -104,7 +104,7 @@ class Seen(NamedTuple):
 
 
 def gathered(nodes: Sequence[NodeSeen]) -> Seen:
-    """Return the evidence by rank. Of two processes of one rank the first one counts.
+    """Return the evidence by rank. If one rank has two processes, the first counts.
 
     Numbers beyond the bounds are left out, because the rules go through that many ranks.
     """
@@ -148,7 +148,7 @@ def homes(seen: Seen) -> dict[int, NodeSeen]:
 def is_majority(waiting: int, others: int, seen: Seen) -> bool:
     """Return whether nearly all ranks wait, so that the few `others` are suspects.
 
-    Of two or three ranks a single one is.
+    A job of two or three ranks has at most one suspect.
     """
     total = len(seen.ranks)
     if total <= 3:

@@ -139,7 +139,7 @@ def _behind(
     what: str,
 ) -> Verdict | None:
     if seen.has_looks and all(seen.ranks[number].waiting == 0 for number in inside):
-        return None  # nobody waits: the collectives run beside the program
+        return None  # no rank waits: the collectives run beside the program
     ordered = sorted(behind, key=lambda number: found[number].seq if number in found else -1)
     suspects = [
         _suspect(

@@ -6,7 +6,7 @@ import msgspec
 
 from libs.common.model import NodeId
 
-# Of each job the last ones are kept.
+# Diagnoses of one job; the last ones are kept.
 DIAGNOSES_KEPT: Final = 4
 
 

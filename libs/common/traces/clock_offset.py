@@ -42,7 +42,7 @@ class ClockOffset(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ClockPoint(msgspec.Struct, frozen=True, array_like=True):
-    """What to add to a node's clock to get the reference clock, at one moment of the node's clock.
+    """The time to add to a node's clock to get the reference clock, at one moment of that clock.
 
     `error_ns` is the largest error.
     """

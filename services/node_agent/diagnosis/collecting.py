@@ -69,7 +69,7 @@ class Attempted(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """What was collected of the ranks, by pid, and notes of what could not be."""
+    """The stacks of the ranks by pid, and notes of what could not be read."""
 
     looks: Mapping[int, list[Stack]]
     looked_by: Mapping[int, str]

@@ -1,4 +1,4 @@
-"""What the job's own libraries recorded: NCCL's RAS subsystem, and PyTorch's flight recorder.
+"""Reads the records of the job's libraries: NCCL's RAS subsystem, PyTorch's flight recorder.
 
 Both are the job's: their answers may hold anything, so they are bounded and hold no objects. A dump
 of the flight recorder is a pickle; a process of its own reads it (`dump_reading.py`). Tests:

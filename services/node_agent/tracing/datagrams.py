@@ -21,7 +21,7 @@ TORCH: Final = "req"
 CUPTI: Final = "cupti"
 # The name of the daemon's socket in the folder of KINETO_IPC_SOCKET_DIR.
 SOCKET: Final = "dynolog"
-# A process sends its own id and those of its ancestors; nobody has more.
+# A process sends its own id and those of its ancestors; no process has more.
 PIDS_MAX: Final = 256
 DATAGRAM_BYTES_MAX: Final = HEADER.size + REQUEST.size + PIDS_MAX * PID.size
 # The bit of a request that asks for a trace of activities.

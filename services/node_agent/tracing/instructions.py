@@ -1,4 +1,4 @@
-"""What a process is told to trace, and the time that it needs before it can begin. Pure.
+"""The instruction that a process gets, and the time that it needs before it can begin. Pure.
 
 Tests: tests/unit/test_trace_instructions.py.
 """

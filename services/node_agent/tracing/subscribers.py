@@ -1,4 +1,4 @@
-"""Who uses CUPTI in a process. Pure.
+"""Finds the tool that uses CUPTI in a process. Pure.
 
 CUPTI has one subscriber for each process, so a second tracer gets an error or nothing. The
 libraries that a process has loaded say who that is. Tests: tests/unit/test_trace_subscribers.py.

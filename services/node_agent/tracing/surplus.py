@@ -1,4 +1,4 @@
-"""Which kept traces go when they exceed the bounds of a job or of the node. Pure.
+"""Chooses the kept traces to remove when a job or the node has too many. Pure.
 
 Tests: tests/unit/test_trace_surplus.py.
 """
