@@ -27,7 +27,7 @@ def verify(form: str) -> int:
     The scheduler that leads records hashes of its state in the log. The gateway computes the state
     anew, from the newest snapshot before the newest hash. It compares the result with that hash,
     with its own state and with the scheduler's. It names the parts and the first entry that differ.
-    The command exits with 1 if a state differs.
+    The command exits with 1 if a state differs, or if the newest hash is of another version.
 
     \b
     muster cluster verify

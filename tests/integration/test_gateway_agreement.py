@@ -53,6 +53,15 @@ async def test_members_that_hold_the_same_state_agree(world: World) -> None:
     ]
 
 
+async def test_a_hash_of_another_version_is_not_compared(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await recorded(world)
+    monkeypatch.setattr("services.api_gateway.http.agreement.schema", lambda: "of a later version")
+    found = await world.ask("GET", "/v1/cluster/verify", 409)
+    assert "recorded by another version" in found["detail"]
+
+
 async def test_a_gateway_with_another_state_stops_and_names_what_differs(world: World) -> None:
     await recorded(world)
     job = (await world.submit())["id"]

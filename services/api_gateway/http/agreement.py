@@ -79,6 +79,14 @@ async def verify(request: Request) -> Response:
             "no hash of the state is recorded yet: the leader records one every "
             f"{gateway.settings.state_hash_every} commits (MUSTER_STATE_HASH_EVERY; 0: never)",
         )
+    if recorded.schema != schema():
+        raise Problem(
+            409,
+            f"the newest hash of the state (commit {recorded.seq}) was recorded by another "
+            "version, so nothing can be compared with it: repeat the command after a leader of "
+            f"this gateway's version has recorded one, every {gateway.settings.state_hash_every} "
+            "commits (MUSTER_STATE_HASH_EVERY)",
+        )
     moment = await gateway.moments.at(str(recorded.seq), principal_of(request).tenant)
     tree = await _tree_of(moment.cluster)
     fresh = tree.hashed(moment.cluster, recorded.seq)
