@@ -35,6 +35,9 @@ from libs.embedded.shape import Shape
 
 # The authority that is introduced but does not sign yet.
 NEXT: Final = "ca-next"
+# The files of an authority in the order of their exchange: until the certificate is exchanged, the
+# gateways give joining machines the one that has signed the servers.
+PLACES: Final = (certificates.key_file, certificates.certificate_file)
 ANSWER_S: Final = 5.0
 NAMES_SHOWN: Final = 10
 
@@ -63,6 +66,7 @@ def listed(state: Path) -> list[Shown]:
 def renew(state: Path, say: Say) -> None:
     """Replace the servers' certificate by a new one of the same authority."""
     keys = _keys(state)
+    _finish(keys)
     _new_server(keys)
     _reload(state, say)
     say(f"the servers show a new certificate until {listed(state)[1].ends}")
@@ -76,8 +80,12 @@ def renew_authority(state: Path, force: bool, say: Say) -> None:
     keys = _keys(state)
     found = shape.load(state)
     assert found is not None
-    if not certificates.key_file(keys, NEXT).exists():
-        certificates.authority(keys, NEXT)
+    if _finish(keys):
+        _new_server(keys)
+        _reload(state, say)
+        say("the change of the authority that was interrupted is complete")
+        return
+    certificates.authority(keys, NEXT)
     introduction = _introduction(keys)
     trusted = certificates.certificate_file(keys, certificates.TRUSTED)
     write_private(trusted, authorities.extended(trusted.read_text(), introduction))
@@ -91,7 +99,7 @@ def renew_authority(state: Path, force: bool, say: Say) -> None:
             f"the authority stays as it is, because {names} could not connect to the new one: "
             "start their agents or remove the nodes, then repeat the command; --force cuts them off"
         )
-    for place in (certificates.certificate_file, certificates.key_file):
+    for place in PLACES:
         place(keys, NEXT).replace(place(keys, certificates.AUTHORITY))
     _new_server(keys)
     _reload(state, say)
@@ -115,6 +123,34 @@ def _keys(state: Path) -> Path:
     return keys
 
 
+def _finish(keys: Path) -> bool:
+    """Finish an exchange of the authority that a crash interrupted; return whether there was one.
+
+    A crash while the next authority was written leaves one of its files too. That file is removed.
+    """
+    left = [place for place in PLACES if place(keys, NEXT).exists()]
+    if len(left) != 1:
+        return False
+    (place,) = left
+    (other,) = (each for each in PLACES if each != place)
+    if _public(place(keys, NEXT)) != _public(other(keys, certificates.AUTHORITY)):
+        place(keys, NEXT).unlink()
+        return False
+    place(keys, NEXT).replace(place(keys, certificates.AUTHORITY))
+    return True
+
+
+def _public(path: Path) -> bytes:
+    """Return the public key in a file with a certificate or a private key."""
+    data = path.read_bytes()
+    if path.suffix == ".pem":
+        key = x509.load_pem_x509_certificate(data).public_key()
+    else:
+        key = _signer(path).public_key()
+    form = serialization.PublicFormat.SubjectPublicKeyInfo
+    return key.public_bytes(serialization.Encoding.DER, form)
+
+
 def _shown(path: Path) -> Shown:
     found = x509.load_pem_x509_certificate(path.read_bytes())
     left = found.not_valid_after_utc - datetime.datetime.now(datetime.UTC)
@@ -123,10 +159,14 @@ def _shown(path: Path) -> Shown:
 
 
 def _introduction(keys: Path) -> Introduction:
-    private = certificates.key_file(keys, certificates.AUTHORITY).read_bytes()
-    key = serialization.load_pem_private_key(private, None)
-    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    key = _signer(certificates.key_file(keys, certificates.AUTHORITY))
     return authorities.introduce(certificates.certificate_file(keys, NEXT).read_text(), key)
+
+
+def _signer(path: Path) -> ec.EllipticCurvePrivateKey:
+    key = serialization.load_pem_private_key(path.read_bytes(), None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    return key
 
 
 async def _introduced(
