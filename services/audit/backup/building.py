@@ -2,8 +2,9 @@
 
 The whole backup is read and folded first, so nothing is written from a damaged one. Then the log is
 written again with the same sequences into a server of this process's own, the archive is made from
-the commits, and one more commit begins the cluster's next life. The directory gets its name last: a
-killed restore leaves no state directory behind. Tests: tests/integration/test_backup.py.
+the commits (`archiving.py`), and one more commit begins the cluster's next life. The directory gets
+its name last: a killed restore leaves no state directory behind. Tests:
+tests/integration/test_backup.py.
 """
 
 import json
@@ -23,7 +24,6 @@ from libs.common import fold, reading, subjects
 from libs.common.errors import Corrupt, Refused, Unavailable
 from libs.common.quantities import counted
 from libs.common.safety.folder_walk import remove_tree
-from libs.common.settings.settings import Settings
 from libs.common.state.cluster import Cluster
 from libs.common.transport import connection_nats, log_jetstream, snapshot, snapshot_store
 from libs.common.transport.copies_nats import StreamCopies
@@ -35,10 +35,10 @@ from libs.embedded.identity import write_private
 from libs.embedded.living import die_with_parent
 from libs.embedded.nats_config import BESIDE_LOG_BYTES, LOOPBACK
 from libs.embedded.permissions import CORE_ACCOUNT
+from services.audit.backup.archiving import Archiving
 from services.audit.backup.contents import Contents
 from services.audit.chain.heads import decode as decode_head
 from services.audit.chain.notary import Heads
-from services.audit.store.store import Store
 
 SERVER: Final = "restoring"
 STOP_S: Final = 60.0
@@ -79,33 +79,49 @@ def _fold(cluster: Cluster, entry: Entry) -> None:
 
 
 class Building:
-    """One restore of `contents` to `state`. `extension_ms`: see `restored_entry`."""
+    """One restore of `contents` to `state`.
+
+    `extension_ms`: see `restored_entry`. `audit_url`: the database of the archive; empty: a file in
+    the state directory.
+    """
 
     def __init__(
-        self, contents: Contents, state: Path, extension_ms: int, now_ns: int, say: Say
+        self,
+        contents: Contents,
+        state: Path,
+        extension_ms: int,
+        now_ns: int,
+        say: Say,
+        audit_url: str = "",
     ) -> None:
         self.contents = contents
         self.state = state.resolve()
         self.extension_ms = extension_ms
         self.now_ns = now_ns
         self.say = say
+        self.audit_url = audit_url
         self.cluster = Cluster()
         self.written_bytes = 0
 
     async def run(self) -> Cluster:
         """Build the directory and return the state that a reader of its log has.
 
-        Raises Refused for a directory that is not empty, Corrupt before anything is written.
+        Raises Refused for a directory that is not empty or an archive of another history, Corrupt
+        before anything is written.
         """
         check_empty(self.state)
-        self.say("checking the backup")
-        read = await read_whole(self.contents)
-        folder = self._begin()
+        archive = Archiving(self.audit_url, self.contents.manifest)
         try:
-            await self._build(folder, read)
-            _finish(folder, self.state)
+            self.say("checking the backup")
+            read = await read_whole(self.contents)
+            folder = self._begin()
+            try:
+                await self._build(folder, read, archive)
+                _finish(folder, self.state)
+            finally:
+                remove_tree(folder)
         finally:
-            remove_tree(folder)
+            archive.close()
         return self.cluster
 
     def _begin(self) -> Path:
@@ -121,7 +137,7 @@ class Building:
             ) from error
         return folder
 
-    async def _build(self, folder: Path, read: Read) -> None:
+    async def _build(self, folder: Path, read: Read, archive: Archiving) -> None:
         for path, data in (await self.contents.files()).items():
             _write_file(folder, path, data)
         known = shape.load(folder)
@@ -130,25 +146,28 @@ class Building:
         self.say(f"writing {counted(read.cluster.seq, 'commit')}")
         server = _Server(folder, known.log_bytes)
         try:
-            await self._fill(folder, server, known.log_bytes)
+            await self._fill(folder, server, known.log_bytes, archive)
         finally:
             server.stop()
         os.sync()
 
-    async def _fill(self, folder: Path, server: "_Server", log_bytes: int) -> None:
+    async def _fill(
+        self, folder: Path, server: "_Server", log_bytes: int, archive: Archiving
+    ) -> None:
         client = await connection_nats.connect([server.url], SERVER, server.seed)
         try:
             await log_jetstream.create_stream(client, 1, log_bytes)
-            copies, store = StreamCopies(client), _archive(folder)
+            copies = StreamCopies(client)
+            archive.begin(folder)
             log = log_jetstream.JetStreamLog(client)
             async for batch in self.contents.commits():
                 await self._append(log, copies, log_bytes, batch)
-                store.append(batch)
+                archive.append(batch)
+            archive.check()
             entry = restored_entry(
                 self.cluster, self.contents.manifest.chain, self.extension_ms, self.now_ns
             )
             await self._append(log, copies, log_bytes, [entry])
-            store.close()
             await self._fill_buckets(folder, copies)
             seed = identity.seed_file(folder / KEYS, permissions.TRIMMER).read_bytes().strip()
             snapshots = SignedSnapshots(NatsObjects(client), seed, "")
@@ -239,15 +258,6 @@ def _write_file(folder: Path, path: str, data: bytes) -> None:
     if parts.is_absolute() or ".." in parts.parts or not parts.parts:
         raise Corrupt(f"the backup names the file {path!r}, which is no file of a cluster")
     write_private(folder / parts, data.decode())
-
-
-def _archive(folder: Path) -> Store:
-    """Return the archive of a restored cluster, where its audit service finds it."""
-    own = folder / "services" / permissions.AUDIT
-    own.mkdir(parents=True, exist_ok=True, mode=0o700)
-    store = Store(Settings(state=str(own)).audit_database)
-    store.migrate()
-    return store
 
 
 def _heads_upto(batch: list[Entry], seq: int) -> list[Entry]:

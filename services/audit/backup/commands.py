@@ -160,16 +160,18 @@ async def _restore(
         extension_ms=0 if options.leases_ended else settings.stop_lease_ms,
         now_ns=time.time_ns(),
         say=_say,
+        audit_url=settings.audit_url,
     )
     try:
         cluster = await building.run()
     except MusterError as error:
         raise type(error)(f"{error} (nothing was restored to {options.state})") from error
+    archive = "; its archive is in the database of MUSTER_AUDIT_URL" if settings.audit_url else ""
     print(
         f"restored {options.place} to {options.state}: commit {found.manifest.seq} of "
-        f"{found.manifest.at}, life {cluster.life} of {found.manifest.cluster_id}\nstart it with "
-        f"`muster up --state {options.state}`; jobs start again once every node has registered or "
-        "its lease has ended"
+        f"{found.manifest.at}, life {cluster.life} of {found.manifest.cluster_id}{archive}\nstart "
+        f"it with `muster up --state {options.state}`; jobs start again once every node has "
+        "registered or its lease has ended"
     )
     return 0
 
