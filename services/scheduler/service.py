@@ -50,13 +50,13 @@ from libs.common.transport.snapshot_store import SnapshotStore
 from libs.common.transport.writer import Writer
 from services.scheduler.decide.decide import NOTHING_OBSERVED, Observations, decide
 from services.scheduler.decide.oversize import smaller
+from services.scheduler.leases import settling
 from services.scheduler.leases.former import Former
 from services.scheduler.leases.lease_answers import OK, lease_answer, verdict_on
 from services.scheduler.leases.leases import Leases
 from services.scheduler.leases.opening import opening_facts
 from services.scheduler.leases.renewals import Renewals
 from services.scheduler.leases.roster import PresentRoster, roster_needed
-from services.scheduler.leases.settling import is_settled
 from services.scheduler.models.demand import Demand
 from services.scheduler.models.drains import Drains
 from services.scheduler.orders import decision_spans
@@ -168,7 +168,7 @@ class Scheduler:
                 faults=tuple(self.plugins.faults),
                 drained=self.drains.drained(self.acked, self.state.restless.draining, now, now_ns),
                 wanted=self.demand.wanted(self.acked, now),
-                settled=is_settled(self.acked) and self.leases.are_over(self.acked, now),
+                settled=settling.is_over(self.acked, self.leases, self.renewals, now),
                 hashed=self.agreement.due(self.acked.state_hash),
             )
             cluster = self.state.cluster

@@ -119,6 +119,22 @@ def test_a_planned_stop_is_over_when_every_node_has_taken_a_lease_of_the_next_te
     assert not term.leases.extension_is_over(state, term.now)
 
 
+def test_after_a_restore_only_its_time_ends_the_long_lease_of_a_planned_stop() -> None:
+    """A node that joined after the backup may hold it, and takes no lease of this term."""
+    state = cluster()
+    tell(state, f.LeaseExtended(duration_ms=100_000))
+    tell(state, f.ClusterRestored(life=1, backup="x"))
+    term = Term(state)
+    term.run(100_000 * MS + TERM, A, B, C, taken=True)
+    assert not term.leases.extension_is_over(state, term.now)
+    term.run(term.now + STEP, A, B, C, taken=True)
+    assert term.leases.extension_is_over(state, term.now)
+    state.extension_ms = 0
+    assert not term.leases.are_over(state, term.now)
+    term.run(term.now + MARGIN, A, B, C, taken=True)
+    assert term.leases.are_over(state, term.now)
+
+
 def test_a_node_that_came_back_is_counted_from_when_the_log_has_it() -> None:
     """Until then it is given no lease, however long that takes."""
     state = cluster()

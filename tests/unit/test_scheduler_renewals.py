@@ -60,6 +60,9 @@ class Watched:
             self.renewals.grant(beat, self.now_ms * MS)
             self.held[name] = sent_ns
 
+    def are_whole(self) -> bool:
+        return self.renewals.are_whole(CLUSTER, self.now_ms * MS)
+
     def losable(self) -> str:
         return "".join(
             name
@@ -153,3 +156,18 @@ def test_an_agent_that_replaced_another_makes_no_other_node_be_lost(
 def test_without_a_silent_node_none_is_lost() -> None:
     watched = Watched().go(SILENCE_MS, *NAMES)
     assert watched.renewals.losable(CLUSTER, [], watched.now_ms * MS) == []
+
+
+def test_renewals_are_whole_when_every_usable_node_was_renewed_for_a_lease_and_a_margin() -> None:
+    watched = Watched().go(SILENCE_MS + BEAT_MS, *NAMES)
+    assert not watched.are_whole()
+    assert watched.go(2 * CHECK_MS, *NAMES).are_whole()
+
+
+def test_renewals_are_not_whole_while_one_node_was_not_renewed() -> None:
+    watched = Watched().go(2 * SILENCE_MS, *NAMES)
+    assert watched.are_whole()
+    assert not watched.go(LEASE_MS // 2 + BEAT_MS, *NAMES[:3]).are_whole()
+    assert not watched.go(SILENCE_MS, *NAMES).are_whole()
+    assert watched.go(2 * BEAT_MS, *NAMES).are_whole()
+    assert not Watched().go(2 * SILENCE_MS, *NAMES[:3]).are_whole()

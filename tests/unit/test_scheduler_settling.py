@@ -1,9 +1,6 @@
 """After a restore: nothing is placed before no attempt can be alive that the log does not know."""
 
 from libs.common import facts as f
-from libs.common import fold, subjects
-from libs.common.change import Stamp
-from libs.common.facts import AnyFact
 from libs.common.messages import RESTORED, Heartbeat
 from libs.common.model import AttemptRef, JobId, NodeId
 from libs.common.state.cluster import (
@@ -18,34 +15,9 @@ from services.scheduler.leases.lease_answers import OK, lease_answer, verdict_on
 from services.scheduler.leases.settling import is_settled
 from services.scheduler.state.state import State
 from tests.given import registered, waiting
+from tests.restored import RESTORE, TERM, again, restored, told
 
 A, B = NodeId("a"), NodeId("b")
-RESTORE = f.ClusterRestored(life=1, backup="x")
-TERM = f.TermBegan(instance="s")
-
-
-def told(*facts: AnyFact, cluster: Cluster | None = None) -> Cluster:
-    """Fold facts as their writers record them: a scheduler's in the term of now."""
-    cluster = cluster or Cluster()
-    for fact in facts:
-        writer = subjects.WRITER_OF[type(fact)]
-        node_id = getattr(fact, "node_id", "") if writer == subjects.NODE_KIND else ""
-        cluster.seq += 1
-        stamp = Stamp(
-            seq=cluster.seq, at_ns=0, epoch=cluster.epoch, writer=writer, writer_id=node_id
-        )
-        fold.apply(cluster, fact, stamp)
-    return cluster
-
-
-def restored() -> Cluster:
-    return told(TERM, registered("a"), registered("b"), RESTORE)
-
-
-def again(cluster: Cluster, name: str, *attempts: AttemptRef) -> None:
-    """Register the node once more, with these attempts."""
-    incarnation = cluster.nodes[NodeId(name)].incarnation + 1
-    told(registered(name, incarnation=incarnation, attempts=attempts), cluster=cluster)
 
 
 def test_a_restore_begins_a_life_whose_epochs_are_above_all_before() -> None:

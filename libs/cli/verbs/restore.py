@@ -39,8 +39,8 @@ def command(place: str, key_file: Path, state: Path, leases_ended: bool) -> int:
     The command verifies the whole backup before it writes anything. Make sure that the old cluster
     does not run any more. After the start, nodes that had joined register again; their running jobs
     are kept if the backup knows them, and stopped otherwise. Jobs of nodes that do not come back
-    are queued again when the leases have ended. MUSTER_AUDIT_URL
-    names the database of the archive, as for muster up.
+    are queued again when the leases have ended. No job starts in the first 10 minutes, unless
+    --leases-ended is given. MUSTER_AUDIT_URL names the database of the archive, as for muster up.
 
     \b
     muster restore /mnt/backup --key-file ~/backup.key --state ~/restored

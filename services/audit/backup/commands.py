@@ -167,11 +167,16 @@ async def _restore(
     except MusterError as error:
         raise type(error)(f"{error} (nothing was restored to {options.state})") from error
     archive = "; its archive is in the database of MUSTER_AUDIT_URL" if settings.audit_url else ""
+    wait = (
+        "jobs start again once every node has registered or its lease has ended"
+        if options.leases_ended
+        else f"jobs start again {settings.stop_lease_ms // 1_000} s later, because nodes may hold "
+        "the long lease of a planned stop"
+    )
     print(
         f"restored {options.place} to {options.state}: commit {found.manifest.seq} of "
         f"{found.manifest.at}, life {cluster.life} of {found.manifest.cluster_id}{archive}\nstart "
-        f"it with `muster up --state {options.state}`; jobs start again once every node has "
-        "registered or its lease has ended"
+        f"it with `muster up --state {options.state}`; {wait}"
     )
     return 0
 

@@ -96,21 +96,28 @@ class Leases:
         self._count_from(cluster, node_id, now)
 
     def extension_is_over(self, cluster: Cluster, now: int) -> bool:
-        """Return whether no node can hold the long lease of a planned stop any more."""
+        """Return whether no node can hold the long lease of a planned stop any more.
+
+        After a restore only its time ends it, because a node that the log does not know, or counts
+        as lost, may hold it.
+        """
         if not cluster.extension_ms:
             return False
-        return now > self.extension_over or all(
+        if now > self.extension_over:
+            return True
+        return not cluster.settling and all(
             node.node_id in self.taken for node in cluster.nodes.values() if _counts(node)
         )
 
     def are_over(self, cluster: Cluster, now: int) -> bool:
-        """Return whether no lease of an earlier term can be held, by nodes that the log does not
-        know either.
+        """Return whether no job runs by a lease that a scheduler granted in an earlier term, on
+        nodes that the log does not know either.
 
         False while this process does not hear. Call `silent` first.
         """
-        margin = cluster.timing.margin_ms * MS
-        return not self.deaf and not cluster.extension_ms and self.floor + margin < now
+        margin = slowest_timing(cluster).margin_ms * MS
+        until = max(self.floor, self.extension_over)
+        return not self.deaf and not cluster.extension_ms and until + margin < now
 
     def silent(self, cluster: Cluster, acked: Cluster, now: int) -> list[tuple[NodeId, int]]:
         """Return the (node, incarnation) pairs whose last possible lease ended more than a margin

@@ -173,6 +173,19 @@ class Renewals:
             )
         ]
 
+    def are_whole(self, cluster: Cluster, now: int) -> bool:
+        """Return whether every usable node was renewed all the time for a lease and a margin.
+
+        Then no node has extended its lease with their help in that time.
+        """
+        begun = now - slowest_timing(cluster).silence_ms * MS
+        granted_since = now - _renewed_ns(cluster)
+        found = [self.nodes.get(node.node_id) for node in cluster.nodes.values() if node.usable]
+        return all(
+            node is not None and node.since < begun and node.granted >= granted_since
+            for node in found
+        )
+
     def timing_is_known(self, cluster: Cluster) -> bool:
         """Return whether every agent that may hold a lease goes by the cluster's present timing.
 
