@@ -56,6 +56,9 @@ def up(options: Options) -> int:
     code = 1
     try:
         code = _up_here(options) if options.foreground else _up_in_background(options)
+    except Unavailable:
+        new = False  # the cluster in the background goes on starting there
+        raise
     finally:
         if new and code:
             _remove_unused(options.state)
@@ -283,7 +286,10 @@ def _agreed(state: Path) -> bool:
 
 
 def _up_in_background(options: Options) -> int:
-    """Start the cluster in another process. Return 0 when it is ready, or its exit code."""
+    """Start the cluster in another process. Return 0 when it is ready, or its exit code.
+
+    Raises Unavailable if it still starts after BACKGROUND_S. It goes on.
+    """
     state = options.state
     shape.prepare(options)
     plan.logs(state).mkdir(exist_ok=True, mode=0o700)
@@ -298,15 +304,21 @@ def _up_in_background(options: Options) -> int:
             start_new_session=True,
         )
     deadline = time.monotonic() + BACKGROUND_S
-    while (
-        time.monotonic() < deadline and process.poll() is None and not _is_ready(state, process.pid)
-    ):
+    ready = False
+    while not ready and process.poll() is None and time.monotonic() < deadline:
         time.sleep(POLL_S)
+        ready = _is_ready(state, process.pid)
     time.sleep(POLL_S)
     with launcher_log.open("rb") as log:
         log.seek(begin)
         say(log.read().decode(errors="replace").rstrip())
-    return process.poll() or 0
+    code = process.poll()
+    if code is None and not ready:
+        raise Unavailable(
+            f"the cluster in {state} is not ready after {BACKGROUND_S:.0f} s and goes on starting: "
+            f"see {launcher_log}, or stop it with `muster down --state {state}`"
+        )
+    return code or 0
 
 
 def _is_ready(state: Path, pid: int) -> bool:

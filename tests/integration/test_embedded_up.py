@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from libs.common.errors import Corrupt, Refused, TooNew
+from libs.common.errors import Corrupt, Refused, TooNew, Unavailable
 from libs.embedded import (
     commands,
     farewell,
@@ -216,6 +216,16 @@ def test_failed_start_removes_nothing_that_was_there_before(tmp_path: Path) -> N
     (tmp_path / "state").mkdir()
     with pytest.raises(Refused, match="out of range"):
         commands.up(Options(state=tmp_path / "state", nodes=-1))
+    assert (tmp_path / "state").exists()
+
+
+def test_a_start_in_the_background_that_is_not_ready_in_time_is_an_error_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commands, "BACKGROUND_S", 0.1)
+    monkeypatch.setattr(commands, "_command", lambda options: ["sleep", "1"])
+    with pytest.raises(Unavailable, match=r"is not ready .* goes on starting: see .*launcher.log"):
+        commands.up(Options(state=tmp_path / "state", foreground=False))
     assert (tmp_path / "state").exists()
 
 

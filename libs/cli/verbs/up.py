@@ -77,7 +77,7 @@ from libs.cli.embedded_verbs import DEFAULT_STATE
     "-d",
     "--background",
     is_flag=True,
-    help="Run in the background; return when the cluster is ready.",
+    help="Run in the background; return when the cluster is ready, with an error after 60 s.",
 )
 def command(state: Path, background: bool, chosen: tuple[str, ...], **shape: Any) -> int:  # noqa: ANN401  the fields of Options
     """Start a cluster on this machine.
