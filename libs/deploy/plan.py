@@ -5,7 +5,7 @@ Tests: tests/unit/test_deploy_plan.py.
 
 import re
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import yaml
@@ -15,7 +15,10 @@ from libs.common.errors import Refused
 NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 # An ssh destination: no blanks, and no leading dash, which ssh would take for an option.
 DESTINATION: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@:%\[\]-]{0,254}")
+SETTING: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
+CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 FOLDER: Final = re.compile(r"/[A-Za-z0-9_./-]{1,200}")
+ESCAPED: Final = str.maketrans({"\\": "\\\\", '"': '\\"'})
 NODES_MAX: Final = 2_000
 EXAMPLE: Final = """\
 # A cluster of one head, which runs the log and all services, and nodes. Edit, then run
@@ -113,6 +116,14 @@ def faults(plan: Plan) -> list[str]:
             found.append(
                 f"{field}: {getattr(plan, field)!r} is not an absolute path of a-z, 0-9, _ . - /"
             )
+    for name, value in plan.settings.items():
+        if SETTING.fullmatch(name) is None:
+            found.append(
+                f"settings: {name[:64]!r} is not a setting: use the name in small letters without "
+                "MUSTER_, for example log_level"
+            )
+        if CONTROL.search(value):
+            found.append(f"settings.{name[:64]}: the value has a control character: remove it")
     if not Path(plan.wheel).is_file() or not plan.wheel.endswith(".whl"):
         found.append(f"wheel: {plan.wheel} does not exist: build it with pip wheel --no-deps .")
     if not 1 <= plan.port <= 65_535:
@@ -129,6 +140,11 @@ def chosen(plan: Plan, nodes: str) -> list[str]:
     return names or list(plan.nodes)
 
 
-def environment(settings: dict[str, Any]) -> str:
-    """Return settings as lines of an environment file."""
-    return "".join(f"MUSTER_{name.upper()}={value}\n" for name, value in settings.items())
+def environment(settings: dict[str, str]) -> str:
+    """Return settings as lines of an environment file of systemd.
+
+    The file format takes a backslash in quotes as an escape, and # or a quote outside of them.
+    """
+    return "".join(
+        f'MUSTER_{name.upper()}="{value.translate(ESCAPED)}"\n' for name, value in settings.items()
+    )

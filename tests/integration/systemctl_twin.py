@@ -27,7 +27,7 @@ def main(units: Path, verb: str, *words: str) -> int:
         return _keep(units, names[0])
     if verb in ("stop", "restart"):
         _stop(units, names[0])
-    if verb in ("restart", "enable") and not _pid(units, names[0]):
+    if verb in ("restart", "start") and not _pid(units, names[0]):
         _start(units, names[0])
     return 0
 
@@ -94,7 +94,8 @@ def _unit(path: Path) -> tuple[list[str], dict[str, str]]:
         if key == "EnvironmentFile":
             file = Path(value.removeprefix("-"))
             lines = file.read_text().splitlines() if file.exists() else []
-            environment |= dict(each.split("=", 1) for each in lines if "=" in each)
+            pairs = [each.split("=", 1) for each in lines if "=" in each]
+            environment |= {name: "".join(shlex.split(text)) for name, text in pairs}
     return command, environment
 
 

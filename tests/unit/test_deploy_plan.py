@@ -41,6 +41,8 @@ def test_the_example_is_valid(tmp_path: Path, wheel: Path) -> None:
         ({"state": "/a; rm -rf /"}, "is not an absolute path"),
         ({"wheel": "none.whl"}, "does not exist"),
         ({"port": 0}, "out of range"),
+        ({"settings": {"MUSTER_AUDIT_URL": "x"}}, "small letters without MUSTER_"),
+        ({"settings": {"log_level": "INFO\nMUSTER_X=1"}}, "a control character"),
         ({"unknown": 1}, "unknown"),
         ({"head": "h"}, "head"),
     ],
@@ -71,5 +73,7 @@ def test_init_writes_an_example_and_replaces_nothing(
     assert main(["--config", str(path)]) == 2
 
 
-def test_settings_are_lines_of_an_environment_file() -> None:
-    assert p.environment({"log_level": "INFO"}) == "MUSTER_LOG_LEVEL=INFO\n"
+def test_settings_are_quoted_lines_of_an_environment_file() -> None:
+    assert p.environment({"log_level": "INFO"}) == 'MUSTER_LOG_LEVEL="INFO"\n'
+    said = p.environment({"audit_url": 'postgresql://a:p#"\\$@h/d'})
+    assert said == 'MUSTER_AUDIT_URL="postgresql://a:p#\\"\\\\$@h/d"\n'
