@@ -3,19 +3,24 @@
 A version is a virtual environment below PREFIX/versions; the link PREFIX/current names the one in
 use, and every unit starts its program through the link. An upgrade goes machine by machine, the
 head first: install, switch, restart, wait until healthy. A machine that does not become healthy
-goes back to the version before, and the rollout stops. Jobs run on under their supervisors. Tests:
-tests/integration/test_cluster_deploy.py.
+goes back to the version before, and the rollout stops. Jobs run on under their supervisors.
+
+Every command may be interrupted and repeated: `change.py` records a change until the machine is
+healthy. Tests: tests/integration/test_rollout.py and test_cluster_deploy.py.
 """
 
 import hashlib
 import json
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from libs.common.errors import MusterError, Refused, Unavailable
+from libs.common.life import node_life
+from libs.deploy import change, programs
 from libs.deploy import plan as p
 from libs.deploy.plan import Plan
 from libs.deploy.remote import Machine, quoted
@@ -24,48 +29,22 @@ HEAD: Final = "head"
 HEAD_UNIT: Final = "muster"
 POLL_S: Final = 1.0
 VERSION_DIGITS: Final = 12
-UNIT: Final = """[Unit]
-Description=Muster: the log and all services
-Wants=network-online.target
-After=network-online.target
-
-[Service]
-Environment=MUSTER_PROFILE={state}/profile.json
-EnvironmentFile=-{state}/head.env
-ExecStart={prefix}/current/bin/muster up --state {state}/cluster {flags}
-KillMode=mixed
-TimeoutStopSec=90
-Restart=always
-RestartSec=2
-LimitNOFILE=65536
-
-[Install]
-WantedBy=multi-user.target
-"""
-# Prints the answer of the gateway on the head; the profile has the key.
-ASK: Final = """
-import json, sys, urllib.request
-key = json.load(open(sys.argv[1]))["key"]
-body = sys.stdin.buffer.read() or None
-headers = {"Authorization": "Bearer " + key, "Content-Type": "application/json"}
-request = urllib.request.Request(sys.argv[2], body, headers)
-sys.stdout.write(urllib.request.urlopen(request, timeout=20).read().decode())
-"""
-# Joins with the token from stdin, and writes the unit of the agent.
-JOIN: Final = """
-import sys
-from pathlib import Path
-from libs.common.messages.admission import invitation
-from libs.join import agent
-url, state, gpus, name, units = sys.argv[1:]
-agent.join(url, invitation(sys.stdin.read().strip()), Path(state), int(gpus))
-agent.write_unit(Path(state), name, Path(units))
-"""
-
-# A version whose programs cannot even be imported is never switched to.
-TRIED: Final = "import libs.cli.main, libs.embedded.__main__, services.node_agent.__main__"
 
 Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A machine and its unit.
+
+    `life` returns the present incarnation. `wait(n)` waits until the machine is healthy with a
+    later incarnation than n.
+    """
+
+    machine: Machine
+    unit: str
+    life: Callable[[], int]
+    wait: Callable[[int], None]
 
 
 class Rollout:
@@ -102,71 +81,115 @@ class Rollout:
         machine.run(f"mkdir -p {folders} && test -w {quoted(self.plan.prefix)}")
 
     def deploy(self, names: list[str]) -> None:
-        """Install the head and these nodes, and start them; leave what is installed as it is."""
+        """Install the head and these nodes, write their files, and restart what has changed.
+
+        A machine that has a version keeps it. Raises Refused if the head has another version than
+        the wheel's.
+        """
         self.check(names)
-        if not self._is_installed(self.head):
-            self._install(self.head)
-            self._switch(self.head, self.version)
-            self._write_head()
-            self._systemctl(self.head, f"enable --now {HEAD_UNIT}")
-        self._wait_head()
+        used = self._current(self.head)
+        if used not in ("", self.version):
+            raise Refused(
+                f"the head runs version {used} and the wheel is {self.version}: run with --upgrade "
+                f"first, or name the wheel of {used} in the configuration"
+            )
+        self._install(self.head)
+        self._write_head()
+        self._bring(self._target(HEAD), self.version)
         for name in names:
-            machine = self.machines[name]
-            if not self._is_installed(machine):
-                self._install(machine)
-                self._switch(machine, self.version)
-            if not self._has_joined(machine):
-                self._join(name, machine)
-            self._systemctl(machine, f"enable --now {_unit(name)}")
-            self._wait_node(name)
-        self.say(f"version {self.version} serves {len(names)} nodes")
+            self._deploy_node(name)
+        self.say(f"the head and {len(names)} nodes are healthy")
+
+    def _deploy_node(self, name: str) -> None:
+        machine = self.machines[name]
+        has_joined = self._has_joined(machine)
+        if not has_joined or not self._current(machine):
+            self._install(machine)
+            self._switch(machine, self.version)
+        if not has_joined:
+            self._join(name, machine)
+        version = self._current(machine)
+        if version != self.version:
+            self.say(f"{name}: runs version {version}: run with --upgrade to change it")
+        self._write_node(name, machine)
+        self._bring(self._target(name), version)
 
     def upgrade(self, names: list[str]) -> None:
-        """Upgrade the head, then these nodes, one after the other.
+        """Upgrade the head, then these nodes, one after the other. Files stay as they are.
 
         Raises Refused after a machine went back to the version before.
         """
         self.check(names)
-        self._upgrade(self.head, HEAD_UNIT, lambda: 0, lambda before: self._wait_head())
-        for name in names:
-            self._upgrade(
-                self.machines[name],
-                _unit(name),
-                partial(self._incarnation, name),
-                partial(self._wait_node, name),
-            )
-        self.say(f"all machines run version {self.version}")
+        if not self._has_unit(self.head, HEAD_UNIT):
+            raise Refused("the head is not installed: run without --upgrade first")
+        for name in (HEAD, *names):
+            target = self._target(name)
+            if self._has_unit(target.machine, target.unit):
+                self._bring(target, self.version)
+            else:
+                self.say(f"{name}: not installed, skipped: run without --upgrade afterwards")
+        self.say(f"all installed machines run version {self.version}")
 
-    def _upgrade(
-        self,
-        machine: Machine,
-        unit: str,
-        life: Callable[[], int],
-        wait: Callable[[int], None],
-    ) -> None:
-        """Upgrade one machine. `wait(n)` waits until it is healthy with a later life than n."""
-        before = self._current(machine)
-        if before == self.version:
-            self.say(f"{machine.name}: version {self.version} already")
-            wait(0)
+    def _target(self, name: str) -> Target:
+        if name == HEAD:
+            return Target(self.head, HEAD_UNIT, lambda: 0, lambda before: self._wait_head())
+        return Target(
+            machine=self.machines[name],
+            unit=_unit(name),
+            life=partial(self._incarnation, name),
+            wait=partial(self._wait_node, name),
+        )
+
+    def _bring(self, target: Target, version: str) -> None:
+        """Let a machine run this version; restart it only after a change.
+
+        Raises Refused after the machine went back to the version before.
+        """
+        machine, current = target.machine, self._current(target.machine)
+        if version == current and change.unfinished(machine, self.plan.prefix) is None:
+            self._start(target, "start")
+            target.wait(0)
+            self.say(f"{machine.name}: version {version} already")
             return
-        if not before:
-            raise Refused(f"{machine.name} has no version yet: run without --upgrade first")
-        self._install(machine)
-        begun = life()
-        self._switch(machine, self.version)
+        if version == self.version:
+            self._install(machine)
+        begun = target.life()
+        before = change.begin(machine, self.plan.prefix)
+        self._switch(machine, version)
         try:
-            self._systemctl(machine, f"restart {unit}")
-            wait(begun)
+            self._start(target, "restart")
+            target.wait(begun)
         except MusterError as error:
-            self.say(f"{machine.name}: version {self.version} is not healthy: going back")
+            if before in ("", version):
+                raise
+            self._go_back(target, before, begun=begun, fault=f"version {version} failed: {error}")
+        change.end(machine, self.plan.prefix)
+        self.say(f"{machine.name}: restarted with version {version} (before: {before or 'none'})")
+
+    def _go_back(self, target: Target, before: str, begun: int, fault: str) -> NoReturn:
+        """Let a machine run the version before again. Raises Refused with the fault.
+
+        Raises Unavailable if the machine is not healthy with that version either.
+        """
+        machine = target.machine
+        self.say(f"{machine.name}: {fault}: going back to version {before}")
+        try:
             self._switch(machine, before)
-            self._systemctl(machine, f"restart {unit}")
-            wait(begun)
-            raise Refused(
-                f"{machine.name} runs version {before} again, and the rollout stopped: {error}"
+            self._start(target, "restart")
+            target.wait(begun)
+        except MusterError as error:
+            raise Unavailable(
+                f"{machine.name} is not healthy with version {before} either: {error}. Before "
+                f"that, {fault}. Repair the machine, then repeat the command"
             ) from error
-        self.say(f"{machine.name}: version {before} -> {self.version}")
+        change.end(machine, self.plan.prefix)
+        raise Refused(f"{machine.name} runs version {before} again, the rollout stopped: {fault}")
+
+    def _start(self, target: Target, verb: str) -> None:
+        """Start or restart the unit with its present files. It starts at each boot too."""
+        systemctl = quoted(self.plan.systemctl)
+        words = ("daemon-reload", f"enable {target.unit}", f"{verb} {target.unit}")
+        target.machine.run(" && ".join(f"{systemctl} {each}" for each in words))
 
     def status(self) -> list[str]:
         """Return one line for each machine: its version, its unit, and its state as a node."""
@@ -184,17 +207,19 @@ class Rollout:
         try:
             version = self._current(machine) or "not installed"
             _, active, _ = machine.tried(f"{quoted(self.plan.systemctl)} is-active {unit}")
+            changing = change.unfinished(machine, self.plan.prefix) is not None
         except Unavailable as error:
             return f"{machine.name:<16} unreachable: {error}"
         newer = "" if version == self.version else f" (the wheel is {self.version})"
-        return f"{machine.name:<16} {version}{newer}  unit {active.strip() or '?'}  {state}"
-
-    def _place(self, version: str) -> str:
-        return f"{self.plan.prefix}/versions/{version}"
+        broken_off = "  a change did not end: repeat the command" if changing else ""
+        return (
+            f"{machine.name:<16} {version}{newer}  unit {active.strip() or '?'}  {state}"
+            f"{broken_off}"
+        )
 
     def _install(self, machine: Machine) -> None:
         """Make the version's environment; a half-made one is made again."""
-        place, plan = self._place(self.version), self.plan
+        place, plan = change.place(self.plan.prefix, self.version), self.plan
         if machine.tried(f"test -e {quoted(place)}/whole")[0] == 0:
             return
         self.say(f"{machine.name}: installing version {self.version}")
@@ -207,36 +232,46 @@ class Rollout:
         machine.run(f"cat > {quoted(wheel)}", self.wheel)
         pip = " ".join(map(quoted, plan.pip_options))
         machine.run(f"{quoted(place)}/bin/python -m pip install -q {pip} {quoted(wheel)}")
-        machine.run(f"{quoted(place)}/bin/python -P -c {quoted(TRIED)}")
+        machine.run(f"{quoted(place)}/bin/python -P -c {quoted(programs.TRIED)}")
         machine.run(f"touch {quoted(place)}/whole && sync")
 
-    def _switch(self, machine: Machine, version: str) -> None:
-        """Let the link name another version, at once."""
-        link = quoted(f"{self.plan.prefix}/current")
-        machine.run(
-            f"ln -sfn {quoted(self._place(version))} {link}.next && mv -T {link}.next {link}"
-        )
-
     def _current(self, machine: Machine) -> str:
-        """Return the version in use; empty if there is none."""
-        _, out, _ = machine.tried(f"readlink {quoted(self.plan.prefix)}/current")
-        return out.strip().rpartition("/")[2]
+        return change.current(machine, self.plan.prefix)
 
-    def _is_installed(self, machine: Machine) -> bool:
-        return bool(self._current(machine))
+    def _switch(self, machine: Machine, version: str) -> None:
+        change.switch(machine, self.plan.prefix, version)
+
+    def _put(self, machine: Machine, path: str, text: str, mode: str) -> None:
+        """Write a file that the unit reads at its start. Other content begins a change."""
+        if change.differs(machine, path, text):
+            self.say(f"{machine.name}: writing {path}")
+            change.begin(machine, self.plan.prefix)
+        change.put(machine, path, text=text, mode=mode)
 
     def _write_head(self) -> None:
-        plan = self.plan
-        settings = p.environment(plan.settings).encode()
-        state = quoted(plan.state)
-        self.head.run(f"mkdir -p {state} && chmod 711 {state} && cat > {state}/head.env", settings)
+        plan, state = self.plan, quoted(self.plan.state)
+        self.head.run(f"mkdir -p {state} && chmod 711 {state}")
+        settings = p.environment(plan.settings)
+        self._put(self.head, f"{plan.state}/head.env", text=settings, mode=change.PRIVATE)
         flags = f"--nodes 0 --listen {plan.head.listen} --port {plan.port}"
-        unit = UNIT.format(prefix=plan.prefix, state=plan.state, flags=flags)
-        self.head.run(f"cat > {quoted(plan.units)}/{HEAD_UNIT}.service", unit.encode())
-        self._systemctl(self.head, "daemon-reload")
+        unit = programs.UNIT.format(prefix=plan.prefix, state=plan.state, flags=flags)
+        self._put(self.head, self._unit_file(HEAD_UNIT), text=unit, mode=change.PUBLIC)
 
-    def _systemctl(self, machine: Machine, words: str) -> None:
-        machine.run(f"{quoted(self.plan.systemctl)} {words}")
+    def _write_node(self, name: str, machine: Machine) -> None:
+        words = " ".join(map(quoted, (programs.AGENT_UNIT, self._node_state, name)))
+        unit = machine.run(f"{self._python} -P -c {words}")
+        self._put(machine, self._unit_file(_unit(name)), text=unit, mode=change.PUBLIC)
+
+    def _unit_file(self, unit: str) -> str:
+        return f"{self.plan.units}/{unit}.service"
+
+    def _has_unit(self, machine: Machine, unit: str) -> bool:
+        return machine.tried(f"test -e {quoted(self._unit_file(unit))}")[0] == 0
+
+    @property
+    def _python(self) -> str:
+        """The Python of the version in use, as a word of the shell."""
+        return f"{quoted(self.plan.prefix)}/current/bin/python"
 
     def _has_joined(self, machine: Machine) -> bool:
         return machine.tried(f"test -e {quoted(self._node_state)}/agent.env")[0] == 0
@@ -246,43 +281,49 @@ class Rollout:
         return f"{self.plan.state}/node"
 
     def _join(self, name: str, machine: Machine) -> None:
+        """Let the machine join. An invitation stays on it until then, because it may be in use.
+
+        A cluster that knows the machine's key gives its name to no other invitation.
+        """
         self.say(f"{name}: joining")
-        invited = self._ask("/v1/nodes", {"node_id": name})
-        words = (
-            invited["url"],
-            self._node_state,
-            self.plan.nodes[name].simulated_gpus,
-            name,
-            self.plan.units,
-        )
-        python = f"{quoted(self.plan.prefix)}/current/bin/python"
-        line = f"{python} -P -c {quoted(JOIN)} {' '.join(map(quoted, words))}"
-        machine.run(line, str(invited["token"]).encode())
-        self._systemctl(machine, "daemon-reload")
+        kept = f"{self._node_state}/invitation"
+        try:
+            invited = self._ask("/v1/nodes", {"node_id": name})
+        except Refused:
+            if machine.tried(f"test -e {quoted(kept)}")[0]:
+                raise
+        else:
+            machine.run(f"umask 077 && mkdir -p {quoted(self._node_state)}")
+            change.put(machine, kept, text=json.dumps(invited), mode=change.PRIVATE)
+        words = (programs.JOIN, self._node_state, self.plan.nodes[name].simulated_gpus)
+        machine.run(f"{self._python} -P -c {' '.join(map(quoted, words))}")
 
     def _ask(self, path: str, body: object = None) -> Any:  # noqa: ANN401 - JSON
-        """Ask the gateway from the head itself. Raises Refused, Unavailable."""
-        python = f"{quoted(self.plan.prefix)}/current/bin/python"
+        """Ask the gateway from the head itself; None if a GET finds nothing. Raises Refused."""
         url = f"http://127.0.0.1:{self.plan.port}{path}"
-        profile = f"{self.plan.state}/profile.json"
-        line = f"{python} -c {quoted(ASK)} {quoted(profile)} {quoted(url)}"
+        words = (programs.ASK, f"{self.plan.state}/profile.json", url)
         data = json.dumps(body).encode() if body is not None else b""
-        return json.loads(self.head.run(line, data))
+        return json.loads(self.head.run(f"{self._python} -c {' '.join(map(quoted, words))}", data))
 
     def _wait_head(self) -> None:
         self._wait(HEAD, lambda: isinstance(self._ask("/v1/nodes")["nodes"], list))
 
     def _wait_node(self, name: str, after: int = 0) -> None:
-        """Wait until the node is healthy with an agent that started after this incarnation."""
+        """Wait until the node takes work with an agent that started after this incarnation."""
 
         def is_healthy() -> bool:
-            node = self._ask(f"/v1/nodes/{name}")["node"]
-            return bool(node["state"] == "healthy" and node["incarnation"] > after)
+            found = self._ask(f"/v1/nodes/{name}")
+            if found is None:
+                return False
+            node = found["node"]
+            return bool(node["state"] in node_life.USABLE and node["incarnation"] > after)
 
         self._wait(name, is_healthy)
 
     def _incarnation(self, name: str) -> int:
-        return int(self._ask(f"/v1/nodes/{name}")["node"]["incarnation"])
+        """Return the incarnation of the node's agent; 0 if none has registered."""
+        found = self._ask(f"/v1/nodes/{name}")
+        return int(found["node"]["incarnation"]) if found is not None else 0
 
     def _wait(self, name: str, is_healthy: Callable[[], bool]) -> None:
         deadline, fault = time.monotonic() + self.plan.health_s, "it does not report as healthy"
