@@ -128,8 +128,8 @@ class World:
         twin.chmod(0o755)
         self.twin = twin
 
-    def use(self, wheel: Path) -> None:
-        """Write the configuration with this wheel."""
+    def use(self, wheel: Path, **settings: str) -> None:
+        """Write the configuration with this wheel and these settings."""
         shared = self.folder / "shared"
         nodes = {name: {"ssh": f"root@{HERE}%{name}", "simulated_gpus": 2} for name in ("n1", "n2")}
         plan = {
@@ -144,6 +144,7 @@ class World:
             "pip_options": ["--no-deps", "--no-index", "--ignore-installed"],
             "systemctl": str(self.twin),
             "health_s": HEALTH_S,
+            "settings": settings,
         }
         self.config.write_text(yaml.safe_dump(plan))
 
@@ -236,6 +237,13 @@ def test_a_cluster_is_installed_upgraded_and_taken_back_while_a_job_runs(world: 
     _until(lambda: _are_running(world, jobs), "a job runs on each node")
     said = world.run("--status")
     assert said.count("unit active") == 3
+    world.use(world.wheel, log_level="DEBUG")
+    said = world.run()
+    assert (
+        said.count("restarted with version") == 1
+        and f"head: restarted with version {first}" in said
+    )
+    assert _are_running(world, jobs)
 
     world.use(_changed(world.wheel, world.folder / "second", {}))
     world.run("--upgrade")
