@@ -5,13 +5,14 @@ import sys
 
 import pytest
 
-SLOW = ("aiohttp", "cryptography", "fastapi")
+SLOW = ("aiohttp", "alembic", "cryptography", "fastapi", "joserfc")
 # A process of the cluster -> the modules among SLOW that it needs.
 NEEDS = {
     "services.scheduler.__main__": (),
     "services.quota.__main__": (),
     "services.node_agent.__main__": (),
     "services.audit.__main__": ("cryptography",),
+    "services.api_gateway.__main__": ("aiohttp",),
     "libs.cli.verbs.ps": (),
     "libs.embedded.commands": (),
     "libs.embedded.launcher": (),

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-from cryptography import x509
 
 from libs.common.settings.settings import Settings
 
@@ -45,17 +44,23 @@ def read(files: Iterable[tuple[str, str]]) -> list[CertificateSeen]:
     found: list[CertificateSeen] = []
     for name, file in files:
         try:
-            certificate = x509.load_pem_x509_certificate(Path(file).read_bytes())
+            found.append(_seen(name, Path(file).read_bytes()))
         except (OSError, ValueError):
             continue
-        found.append(
-            CertificateSeen(
-                name,
-                certificate.subject.rfc4514_string(),
-                int(certificate.not_valid_after_utc.timestamp()) * 1_000_000_000,
-            )
-        )
     return found
+
+
+def _seen(name: str, pem: bytes) -> CertificateSeen:
+    """Return the first certificate. Raises ValueError if there is none."""
+    # Imported here, because a gateway without certificates does not need it at its start.
+    from cryptography import x509
+
+    certificate = x509.load_pem_x509_certificate(pem)
+    return CertificateSeen(
+        name,
+        certificate.subject.rfc4514_string(),
+        int(certificate.not_valid_after_utc.timestamp()) * 1_000_000_000,
+    )
 
 
 def days_left(ends_ns: int, now_ns: int) -> int:

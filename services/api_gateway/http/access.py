@@ -6,7 +6,7 @@ The same records are in the audit's archive and its chain.
 from collections.abc import Iterator
 from contextlib import aclosing
 
-from fastapi import APIRouter, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from libs.common import facts as f
@@ -19,6 +19,7 @@ from services.api_gateway.access.slots import SCAN
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.events import EVENTS_MAX, SCAN_MAX
 from services.api_gateway.http.queries import Query, answer, documented, principal_of, settled
+from services.api_gateway.http.routing import APIRouter
 from services.api_gateway.intents.fields import check_range
 from services.api_gateway.times import instant_ns
 from services.api_gateway.views.identity import AccessShown, access_shown

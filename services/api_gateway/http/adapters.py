@@ -1,6 +1,6 @@
 """/v1/adapters and /v1/deployments/{name}/adapters/{adapter}: LoRA adapters of models."""
 
-from fastapi import APIRouter, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from libs.common.state.cluster import Model
@@ -16,6 +16,7 @@ from services.api_gateway.http.queries import (
     settled,
     signed_body_of,
 )
+from services.api_gateway.http.routing import APIRouter
 from services.api_gateway.intents import adapter_intents as intents
 from services.api_gateway.problems import Problem
 from services.api_gateway.views.adapters import AdapterList, AdapterShown, adapter_shown

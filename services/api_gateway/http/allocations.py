@@ -5,7 +5,7 @@ whether a job would start now, and where.
 from functools import partial
 
 import msgspec
-from fastapi import APIRouter, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from libs.common.model import attempt_of
@@ -28,6 +28,7 @@ from services.api_gateway.http.queries import (
     settled,
     signed_body_of,
 )
+from services.api_gateway.http.routing import APIRouter
 from services.api_gateway.intents import allocation_intents, job_intents
 from services.api_gateway.views.allocations import (
     allocation_shown,

@@ -3,10 +3,9 @@
 from collections.abc import Awaitable, Callable
 from functools import cache
 
-from fastapi import Depends, FastAPI, Request
-from fastapi.exceptions import RequestValidationError
-from fastapi.openapi.utils import get_openapi
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import compile_path
 
@@ -70,11 +69,13 @@ from services.api_gateway.http import (
 )
 from services.api_gateway.http.answers import ANSWERS
 from services.api_gateway.http.edge import Edge, refuse
-from services.api_gateway.http.openapi import document
+from services.api_gateway.http.openapi import Schema, document
 from services.api_gateway.http.queries import principal_of
+from services.api_gateway.http.route_description import described
+from services.api_gateway.http.routing import served
 from services.api_gateway.problems import Denied, Problem
 
-# FastAPI looks through them in this order, so what clients ask most comes first.
+# Starlette looks through them in this order, so what clients ask most comes first.
 ROUTERS = (
     jobs.router,
     job_batch.router,
@@ -128,7 +129,7 @@ ROUTERS = (
     sign_on.router,
 )
 
-# Every route, from the table of answers; FastAPI's own pages take GET.
+# Every route, from the table of answers; the pages of the description take GET.
 PATHS = {route: compile_path(route[1])[0] for route in ANSWERS}
 
 
@@ -137,41 +138,34 @@ def create_app(gateway: Gateway) -> Edge:
     return Edge(create_routes(gateway), gateway, gateway.access)
 
 
-def create_routes(gateway: Gateway) -> FastAPI:
+def create_routes(gateway: Gateway) -> Starlette:
     """Return all routes except OpenAI's."""
-    app = FastAPI(
-        title="Muster",
-        version="1",
-        description="A GPU cluster manager",
-        openapi_url=None,
-        dependencies=[Depends(_authorised)],
+    app = Starlette(
+        routes=[
+            *description_page.routes(openapi),
+            *(served(each, _authorise) for router in ROUTERS for each in router.routes),
+            *dashboard.routes(shipped()),
+        ]
     )
     # A redirection would go to the client's Host header, behind a TLS proxy over plain HTTP, and
     # the client would send its key there.
     app.router.redirect_slashes = False
     app.state.gateway = gateway
     app.state.upcoming = upcoming.SharedAnswers()
-    described = cache(
-        lambda: document(
-            get_openapi(
-                title=app.title, version=app.version, description=app.description, routes=app.routes
-            )
-        )
-    )
-    app.openapi = described  # type: ignore[method-assign]
-    description_page.add(app)
-    for router in ROUTERS:
-        app.include_router(router)
-    app.router.routes.extend(dashboard.routes(shipped()))
     for kind, status in ((Problem, 0), (Refused, 422), (Unavailable, 503)):
         app.add_exception_handler(kind, _typed(status))
     app.add_exception_handler(HTTPException, _routing)
-    app.add_exception_handler(RequestValidationError, _typed(422))
     app.add_exception_handler(500, _bug)
     return app
 
 
-async def _authorised(request: Request) -> None:
+@cache
+def openapi() -> Schema:
+    """Return the OpenAPI description of all routes."""
+    return document(described(ROUTERS))
+
+
+def _authorise(request: Request) -> None:
     """Authorise the request, before any route runs. Raises Denied 403."""
     route = request.scope["route"].path
     denial = (

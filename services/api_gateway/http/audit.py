@@ -8,13 +8,14 @@ connection; polling would create an access record, and so an event, with each re
 from collections.abc import AsyncIterator
 from typing import Final
 
-from fastapi import APIRouter, Request
+from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from libs.common.errors import Unavailable
 from libs.common.transport import archive
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.queries import Query, documented, settled
+from services.api_gateway.http.routing import APIRouter
 from services.api_gateway.intents.fields import check_range
 from services.api_gateway.problems import Problem
 

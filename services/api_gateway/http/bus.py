@@ -1,11 +1,12 @@
 """/v1/bus: the servers of the log, and orders to restart one or to empty its store."""
 
-from fastapi import APIRouter, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from libs.common.messages.server_messages import REPLACE, RESTART
 from services.api_gateway.agents.log_servers import ask_all, order, set_replicas
 from services.api_gateway.http.queries import Query, answer, documented, gateway_without_query
+from services.api_gateway.http.routing import APIRouter
 from services.api_gateway.views.log_servers import bus_shown
 
 router = APIRouter(tags=["cluster"])

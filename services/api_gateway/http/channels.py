@@ -17,7 +17,7 @@ from typing import Final
 from urllib.parse import parse_qs
 
 import msgspec
-from fastapi import APIRouter, Request
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -36,6 +36,7 @@ from services.api_gateway.access import roles
 from services.api_gateway.channels.channel import SIDES, Channel, ask_channel
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.queries import Query, documented, job_to_change, read
+from services.api_gateway.http.routing import APIRouter
 from services.api_gateway.intents.fields import check_range
 from services.api_gateway.problems import Problem
 from services.api_gateway.views.jobs import ended

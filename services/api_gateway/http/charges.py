@@ -1,6 +1,6 @@
 """/v1/charges: the attempts that have ended, with what they used and cost."""
 
-from fastapi import APIRouter, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from libs.common.messages.usage_messages import ChargesAsk
@@ -8,6 +8,7 @@ from libs.common.transport import archive
 from services.api_gateway.access import roles
 from services.api_gateway.access.slots import SCAN
 from services.api_gateway.http.queries import Query, answer, documented, principal_of, settled
+from services.api_gateway.http.routing import APIRouter
 from services.api_gateway.http.usage import CSV, FORMATS, span_of, tenant_of
 from services.api_gateway.intents.fields import check_one_of, check_range
 from services.api_gateway.views.charges import as_csv, charges_shown

@@ -9,14 +9,7 @@ import inspect
 from collections.abc import Iterator
 from typing import Any, Final
 
-from libs.common.process.clock import SystemClock
-from libs.common.settings.settings import Settings
-from libs.common.transport.bus_memory import MemoryBus
-from libs.common.transport.kv import MemoryOutputs
-from libs.common.transport.log_memory import MemoryLog
-from libs.common.transport.snapshot_store import MemorySnapshots
-from services.api_gateway.gateway import Gateway
-from services.api_gateway.http.app import create_routes
+from services.api_gateway.http.app import openapi
 
 Schema = dict[str, Any]
 
@@ -48,15 +41,7 @@ INDENT: Final = "    "
 
 def description() -> Schema:
     """Return the OpenAPI description of this version."""
-    gateway = Gateway(
-        log=MemoryLog(),
-        bus=MemoryBus(),
-        clock=SystemClock(),
-        settings=Settings(),
-        outputs=MemoryOutputs(),
-        store=MemorySnapshots(),
-    )
-    return create_routes(gateway).openapi()
+    return openapi()
 
 
 def sources(document: Schema) -> dict[str, str]:

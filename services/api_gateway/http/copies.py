@@ -1,6 +1,6 @@
 """/v1/jobs/{ref}/copies: copies of a job's files to another node, which bypass the gateway."""
 
-from fastapi import APIRouter, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from libs.common.messages.copy_messages import CopyStart
@@ -16,6 +16,7 @@ from services.api_gateway.http.queries import (
     job_to_change,
     settled,
 )
+from services.api_gateway.http.routing import APIRouter
 from services.api_gateway.intents.copy_intents import FIELDS, copy_request
 from services.api_gateway.problems import Problem
 

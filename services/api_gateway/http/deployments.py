@@ -5,8 +5,8 @@ Replicas are jobs: their output, history and explanation are under /v1/jobs.
 
 from functools import partial
 
-from fastapi import APIRouter, Request
 from msgspec.structs import replace
+from starlette.requests import Request
 from starlette.responses import Response
 
 from libs.common.facts import ModelDeployed
@@ -33,6 +33,7 @@ from services.api_gateway.http.queries import (
     signed_body_of,
     viewed,
 )
+from services.api_gateway.http.routing import APIRouter
 from services.api_gateway.intents import (
     model_intents,
     model_limits,

@@ -5,11 +5,14 @@ opens the page, so the page has no origin of its own (CSP `sandbox`): its reques
 and only the description can be read. Tests: tests/attack/test_foreign_pages.py.
 """
 
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
-from fastapi import FastAPI, Request
-from fastapi.openapi.docs import get_swagger_ui_html
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from services.api_gateway.http.route_description import TITLE
 
 DESCRIPTION: Final = "/openapi.json"
 PAGE: Final = "/docs"
@@ -18,16 +21,17 @@ SANDBOX: Final = {"content-security-policy": "sandbox allow-scripts"}
 READABLE: Final = {"access-control-allow-origin": "*"}
 
 
-def add(app: FastAPI) -> None:
-    """Add both routes to the app."""
+def routes(description: Callable[[], dict[str, Any]]) -> list[Route]:
+    """Return both routes; `description` returns the document."""
 
-    async def description(request: Request) -> Response:
-        return JSONResponse(app.openapi(), headers=READABLE)
+    async def document(request: Request) -> Response:
+        return JSONResponse(description(), headers=READABLE)
 
     async def page(request: Request) -> Response:
-        found = get_swagger_ui_html(openapi_url=DESCRIPTION, title=app.title)
+        from fastapi.openapi.docs import get_swagger_ui_html
+
+        found = get_swagger_ui_html(openapi_url=DESCRIPTION, title=TITLE)
         found.headers.update(SANDBOX)
         return found
 
-    app.add_route(DESCRIPTION, description, include_in_schema=False)
-    app.add_route(PAGE, page, include_in_schema=False)
+    return [Route(DESCRIPTION, document), Route(PAGE, page)]

@@ -4,7 +4,7 @@ Tests: tests/integration/test_gateway_diagnoses.py.
 """
 
 import msgspec
-from fastapi import APIRouter, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from libs.common.diagnosis.evidence import NONE, NodeSeen
@@ -23,6 +23,7 @@ from services.api_gateway.http.queries import (
     read,
     settled,
 )
+from services.api_gateway.http.routing import APIRouter
 from services.api_gateway.problems import Problem
 from services.api_gateway.views.diagnosis_words import (
     DiagnosisMade,

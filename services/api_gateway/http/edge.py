@@ -1,7 +1,7 @@
 """The edge: request id, authentication, body bounds, readiness and measurement of every request.
 
 It is raw ASGI, because it runs for every request, and a wrapping response object would hold back
-streams. Requests of the OpenAI surface leave here, before FastAPI; their errors have OpenAI's
+streams. Requests of the OpenAI surface leave here, before the routes; their errors have OpenAI's
 shape. All other errors are problem details.
 """
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from fastapi import APIRouter, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from libs.common import arrays
@@ -13,6 +13,7 @@ from services.api_gateway.http.queries import (
     principal_of,
     viewed,
 )
+from services.api_gateway.http.routing import APIRouter
 from services.api_gateway.intents.fields import check_range
 from services.api_gateway.problems import Problem
 from services.api_gateway.views.elements import ElementList, elements_shown

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Final
 
-from fastapi import APIRouter, Request
+from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from libs.common.errors import Refused
@@ -22,6 +22,7 @@ from services.api_gateway.http.queries import (
     principal_of,
     settled,
 )
+from services.api_gateway.http.routing import APIRouter
 from services.api_gateway.intents.fields import check_range
 from services.api_gateway.times import instant_ns
 from services.api_gateway.views.fact_stream import FactFilter, FactSent, fact_groups

@@ -2,7 +2,7 @@
 
 import uuid
 
-from fastapi import APIRouter, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from services.api_gateway.http.queries import (
@@ -13,6 +13,7 @@ from services.api_gateway.http.queries import (
     settled,
     signed_body_of,
 )
+from services.api_gateway.http.routing import APIRouter
 from services.api_gateway.intents import fabric_intents as intents
 from services.api_gateway.problems import Problem
 from services.api_gateway.views.fabric import fabric_shown, shown_test

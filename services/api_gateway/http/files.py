@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from fastapi import APIRouter, Request
+from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from libs.common.errors import Refused
@@ -14,6 +14,7 @@ from services.api_gateway.channels.relay import Reader
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.answers import BYTES, TAR
 from services.api_gateway.http.queries import UNBUFFERED, Query, documented, job_to_change, settled
+from services.api_gateway.http.routing import APIRouter
 from services.api_gateway.problems import Problem
 
 PATH_BYTES_MAX: Final = 4_096

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from fastapi import APIRouter, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from services.api_gateway.http.queries import (
@@ -12,6 +12,7 @@ from services.api_gateway.http.queries import (
     principal_of,
     viewed,
 )
+from services.api_gateway.http.routing import APIRouter
 from services.api_gateway.views.fleet import fleet_row, is_on_map
 
 # Nodes of many devices that are shown at once: other requests wait meanwhile.

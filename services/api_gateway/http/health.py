@@ -1,6 +1,6 @@
 """/livez, /readyz and /metrics, which need no key, and /v1/version."""
 
-from fastapi import APIRouter, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from libs.common import facts, installed
@@ -9,12 +9,13 @@ from services.api_gateway.access import roles
 from services.api_gateway.access.auth import bearer
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.queries import answer, gateway_of
+from services.api_gateway.http.routing import APIRouter
 
 router = APIRouter(tags=["health"])
 
 
 @router.get("/livez")
-async def livez() -> Response:
+async def livez(request: Request) -> Response:
     """Answer 200 while the process's event loop runs."""
     return answer({"live": True})
 

@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from fastapi import APIRouter, Request
 from msgspec.structs import replace
+from starlette.requests import Request
 from starlette.responses import Response
 
 from libs.common.errors import Refused
@@ -20,6 +20,7 @@ from services.api_gateway.http.queries import (
     settled,
     signed_body_of,
 )
+from services.api_gateway.http.routing import APIRouter
 from services.api_gateway.intents import job_intents
 from services.api_gateway.intents.fields import check_one_of
 from services.api_gateway.problems import Problem

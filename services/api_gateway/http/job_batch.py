@@ -8,7 +8,7 @@ tests/integration/test_gateway_batch.py.
 import asyncio
 from collections.abc import Sequence
 
-from fastapi import APIRouter, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from libs.common import facts as f
@@ -31,6 +31,7 @@ from services.api_gateway.http.queries import (
     read,
     signed,
 )
+from services.api_gateway.http.routing import APIRouter
 from services.api_gateway.intents import batch_intents, job_intents
 from services.api_gateway.problems import TITLES, Denied, Problem
 from services.api_gateway.views.jobs import job_shown

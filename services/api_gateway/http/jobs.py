@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 import msgspec
-from fastapi import APIRouter, Request
 from msgspec.structs import replace
+from starlette.requests import Request
 from starlette.responses import Response
 
 from libs.common import reading, subjects
@@ -37,6 +37,7 @@ from services.api_gateway.http.queries import (
     signed_body_of,
     viewed,
 )
+from services.api_gateway.http.routing import APIRouter
 from services.api_gateway.intents import (
     job_intents,
     order_intents,

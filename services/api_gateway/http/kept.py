@@ -1,6 +1,6 @@
 """/v1/kept and /v1/deployments/{name}/kept/{tier}: what models keep between their replicas."""
 
-from fastapi import APIRouter, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from libs.common.state.cluster import Model
@@ -17,6 +17,7 @@ from services.api_gateway.http.queries import (
     settled,
     signed_body_of,
 )
+from services.api_gateway.http.routing import APIRouter
 from services.api_gateway.intents import kept_intents as intents
 from services.api_gateway.problems import Problem
 from services.api_gateway.views.kept import KeptList, kept_shown

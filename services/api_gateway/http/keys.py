@@ -5,8 +5,8 @@ A key is shown once, in the answer that creates it.
 
 from functools import partial
 
-from fastapi import APIRouter, Request
 from msgspec.structs import replace
+from starlette.requests import Request
 from starlette.responses import Response
 
 from libs.common.facts import KeyCreated, KeyRevoked
@@ -27,6 +27,7 @@ from services.api_gateway.http.queries import (
     principal_of,
     settled,
 )
+from services.api_gateway.http.routing import APIRouter
 from services.api_gateway.intents import identity_intents
 from services.api_gateway.problems import Problem
 from services.api_gateway.views.identity import key_shown

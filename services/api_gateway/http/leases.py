@@ -1,6 +1,6 @@
 """/v1/leases: how long a node may run jobs without hearing from the scheduler."""
 
-from fastapi import APIRouter, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from services.api_gateway.http.queries import (
@@ -11,6 +11,7 @@ from services.api_gateway.http.queries import (
     settled,
     signed_body_of,
 )
+from services.api_gateway.http.routing import APIRouter
 from services.api_gateway.intents import lease_intents as intents
 from services.api_gateway.views.leases import leases_shown
 

@@ -9,7 +9,7 @@ tests/integration/test_gateway_locks.py.
 import uuid
 from typing import Final
 
-from fastapi import APIRouter, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from libs.common.facts import LockRequested
@@ -31,6 +31,7 @@ from services.api_gateway.http.queries import (
     principal_of,
     viewed,
 )
+from services.api_gateway.http.routing import APIRouter
 from services.api_gateway.intents import lock_intents as intents
 from services.api_gateway.problems import Problem
 from services.api_gateway.views.locks import claim_over, claim_shown, lock_shown

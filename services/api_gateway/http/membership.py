@@ -10,7 +10,7 @@ import ssl
 from pathlib import Path
 from typing import Final
 
-from fastapi import APIRouter, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from libs.common.facts import NodeRemovalRequested
@@ -32,6 +32,7 @@ from services.api_gateway.http.queries import (
     read,
     signed_body_of,
 )
+from services.api_gateway.http.routing import APIRouter
 from services.api_gateway.intents import membership_intents as intents
 from services.api_gateway.problems import Problem
 

@@ -4,7 +4,7 @@ import asyncio
 from typing import Final
 
 import msgspec
-from fastapi import APIRouter, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from libs.common.errors import Unavailable
@@ -23,6 +23,7 @@ from services.api_gateway.http.queries import (
     principal_of,
     settled,
 )
+from services.api_gateway.http.routing import APIRouter
 from services.api_gateway.views.memory import ALL, NodeMemoryShown, node_memory, with_pools
 
 ASKED_AT_ONCE: Final = 32

@@ -1,6 +1,6 @@
 """/v1/moments: which past moments can be read, and which commit a time means."""
 
-from fastapi import APIRouter, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from services.api_gateway.http.answer_types import MomentShown, MomentsShown
@@ -11,6 +11,7 @@ from services.api_gateway.http.queries import (
     principal_of,
     settled,
 )
+from services.api_gateway.http.routing import APIRouter
 from services.api_gateway.moments.places import Place
 from services.api_gateway.times import rfc3339
 

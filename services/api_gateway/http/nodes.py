@@ -5,7 +5,7 @@ topology.
 from functools import partial
 
 import msgspec
-from fastapi import APIRouter, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from libs.common.devices.topology import Topology
@@ -29,6 +29,7 @@ from services.api_gateway.http.queries import (
     signed_body_of,
     viewed,
 )
+from services.api_gateway.http.routing import APIRouter
 from services.api_gateway.intents import job_intents
 from services.api_gateway.intents.fields import check_one_of
 from services.api_gateway.moments.moment import Moment

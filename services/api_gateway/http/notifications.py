@@ -9,7 +9,7 @@ import os
 from typing import Final
 
 import msgspec
-from fastapi import APIRouter, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from libs.common.errors import Corrupt, Refused, Unavailable
@@ -27,6 +27,7 @@ from services.api_gateway.http.queries import (
     principal_of,
     settled,
 )
+from services.api_gateway.http.routing import APIRouter
 from services.api_gateway.notify import body as intents
 from services.api_gateway.notify.delivery import stored_of
 from services.api_gateway.notify.messages import KEY_PREFIX, TEST_KIND, Notice

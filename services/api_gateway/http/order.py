@@ -1,6 +1,6 @@
 """/v1/queues, and changes of a job's place in the queue: PATCH, hold, release, requeue."""
 
-from fastapi import APIRouter, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from libs.common.facts import JobUpdated, RequeueRequested
@@ -21,6 +21,7 @@ from services.api_gateway.http.queries import (
     signed_body_of,
     viewed,
 )
+from services.api_gateway.http.routing import APIRouter
 from services.api_gateway.intents import job_intents, order_intents
 from services.api_gateway.views.jobs import job_shown
 from services.api_gateway.views.queues import queue_shown

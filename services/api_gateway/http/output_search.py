@@ -8,12 +8,13 @@ test_gateway_output_search.py.
 from contextlib import aclosing
 from typing import Final
 
-from fastapi import APIRouter, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from libs.common.errors import Refused
 from services.api_gateway.channels.relay import OFFSET_MAX, STREAMS, Reader
 from services.api_gateway.http.queries import Query, answer, documented, job_of, settled
+from services.api_gateway.http.routing import APIRouter
 from services.api_gateway.http.streams import check_attempt, check_member
 from services.api_gateway.intents.fields import check_one_of, check_range
 from services.api_gateway.views.output_search import FoundLine, LineSearch, SearchAnswer

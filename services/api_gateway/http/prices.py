@@ -1,6 +1,6 @@
 """/v1/prices: the price list; /v1/tenants/{name}/idle: what happens to jobs with idle GPUs."""
 
-from fastapi import APIRouter, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from libs.common.model import TenantId
@@ -15,6 +15,7 @@ from services.api_gateway.http.queries import (
     principal_of,
     viewed,
 )
+from services.api_gateway.http.routing import APIRouter
 from services.api_gateway.http.tenants import tenant_of_request
 from services.api_gateway.intents import price_intents as intents
 from services.api_gateway.views.identity import tenant_shown

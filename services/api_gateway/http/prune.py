@@ -7,7 +7,7 @@ import asyncio
 from typing import Final
 
 import msgspec
-from fastapi import APIRouter, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from libs.common import subjects
@@ -20,6 +20,7 @@ from libs.common.transport.uploads import Upload
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.answer_types import NodePruned, PruneAnswer
 from services.api_gateway.http.queries import Query, answer, body_of, documented, gateway_of, read
+from services.api_gateway.http.routing import APIRouter
 from services.api_gateway.intents.prune_intents import FIELDS, old_uploads, prune_request
 from services.api_gateway.views.jobs import ended
 

@@ -9,7 +9,7 @@ import asyncio
 from typing import Final
 
 import msgspec
-from fastapi import APIRouter, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from libs.common.errors import Refused, Unavailable
@@ -33,6 +33,7 @@ from services.api_gateway.http.queries import (
     principal_of,
     settled,
 )
+from services.api_gateway.http.routing import APIRouter
 from services.api_gateway.problems import Problem
 from services.api_gateway.times import LAST_INSTANT, rfc3339
 

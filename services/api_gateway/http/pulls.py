@@ -4,7 +4,7 @@ import asyncio
 from typing import Final
 
 import msgspec
-from fastapi import APIRouter, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from libs.common.errors import Unavailable
@@ -15,6 +15,7 @@ from libs.common.model import NodeId, attempt_key
 from libs.common.subjects import ask_node
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.queries import Query, answer_list, documented, job_of, settled
+from services.api_gateway.http.routing import APIRouter
 
 # Nodes of a gang that are asked.
 NODES_MAX: Final = 32

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any, Final, TypeVar
 
 import msgspec
-from fastapi import Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from libs.common import arrays

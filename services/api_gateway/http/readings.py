@@ -5,7 +5,7 @@ devices of which its jobs hold a share. Tests: tests/integration/test_gateway_re
 """
 
 import msgspec
-from fastapi import APIRouter, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from libs.common.messages.sample_messages import DeviceReadings, ReadingsReport
@@ -17,6 +17,7 @@ from services.api_gateway.access import roles
 from services.api_gateway.access.roles import Principal
 from services.api_gateway.http.nodes import known_node
 from services.api_gateway.http.queries import Query, answer, documented, principal_of, settled
+from services.api_gateway.http.routing import APIRouter
 from services.api_gateway.times import rfc3339
 
 router = APIRouter(tags=["nodes"])

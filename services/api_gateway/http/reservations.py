@@ -1,6 +1,6 @@
 """/v1/reservations: nodes that are reserved for tenants or users, or closed for maintenance."""
 
-from fastapi import APIRouter, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from services.api_gateway.http.queries import (
@@ -13,6 +13,7 @@ from services.api_gateway.http.queries import (
     principal_of,
     viewed,
 )
+from services.api_gateway.http.routing import APIRouter
 from services.api_gateway.intents import reservation_intents as intents
 from services.api_gateway.views.reservations import reservation_shown
 

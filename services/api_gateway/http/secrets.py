@@ -3,7 +3,7 @@
 A value is sent once, stored encrypted, and never shown again.
 """
 
-from fastapi import APIRouter, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from services.api_gateway.access import room
@@ -18,6 +18,7 @@ from services.api_gateway.http.queries import (
     principal_of,
     settled,
 )
+from services.api_gateway.http.routing import APIRouter
 from services.api_gateway.intents import secret_intents as intents
 from services.api_gateway.intents.secret_intents import SecretShown
 from services.api_gateway.times import rfc3339

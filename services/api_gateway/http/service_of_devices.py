@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from fastapi import APIRouter, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from libs.common.facts import GatewayFact
@@ -16,6 +16,7 @@ from services.api_gateway.http.queries import (
     principal_of,
     signed_body_of,
 )
+from services.api_gateway.http.routing import APIRouter
 from services.api_gateway.intents import device_intents, fabric_intents
 from services.api_gateway.views.nodes import gpu_seen, node_full
 

@@ -8,7 +8,7 @@ tests/integration/test_gateway_sessions.py.
 import secrets
 from typing import Final
 
-from fastapi import APIRouter, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from libs.common.errors import Refused
@@ -28,6 +28,7 @@ from services.api_gateway.http.queries import (
     gateway_without_query,
     principal_of,
 )
+from services.api_gateway.http.routing import APIRouter
 from services.api_gateway.intents.fields import check_known
 from services.api_gateway.problems import Denied, Problem
 from services.api_gateway.times import rfc3339

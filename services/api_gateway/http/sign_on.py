@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Mapping
 from typing import Any, Final
 
-from fastapi import APIRouter, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from libs.common.errors import Unavailable
@@ -29,6 +29,7 @@ from services.api_gateway.http.queries import (
     gateway_without_query,
     read,
 )
+from services.api_gateway.http.routing import APIRouter
 from services.api_gateway.http.sessions import PRIVATE, cookie, is_secure, new_session, seal
 from services.api_gateway.intents.fields import check_known
 from services.api_gateway.problems import Denied, Problem

@@ -1,9 +1,10 @@
 """/v1/ws over plain HTTP: the route is a WebSocket (`ws/serving.py`)."""
 
-from fastapi import APIRouter, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from services.api_gateway.http.queries import Query, documented, read
+from services.api_gateway.http.routing import APIRouter
 from services.api_gateway.problems import Problem
 
 router = APIRouter(tags=["log"])

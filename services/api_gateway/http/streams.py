@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Final
 
-from fastapi import APIRouter, Request
+from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from libs.common.errors import Refused
@@ -33,6 +33,7 @@ from services.api_gateway.http.queries import (
     read,
     settled,
 )
+from services.api_gateway.http.routing import APIRouter
 from services.api_gateway.intents.fields import check_one_of, check_range
 from services.api_gateway.problems import Problem
 from services.api_gateway.views.elements import no_output

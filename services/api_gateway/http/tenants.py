@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from fastapi import APIRouter, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from libs.common.state.cluster import Cluster, Tenant
@@ -21,6 +21,7 @@ from services.api_gateway.http.queries import (
     principal_of,
     viewed,
 )
+from services.api_gateway.http.routing import APIRouter
 from services.api_gateway.intents import identity_intents as intents
 from services.api_gateway.problems import Denied, Problem
 from services.api_gateway.views.identity import tenant_shown

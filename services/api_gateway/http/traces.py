@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from fastapi import APIRouter, Request
+from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from libs.common.messages.trace_messages import READY
@@ -18,6 +18,7 @@ from services.api_gateway.http.queries import (
     job_to_change,
     settled,
 )
+from services.api_gateway.http.routing import APIRouter
 from services.api_gateway.intents.trace_intents import FIELDS, trace_request
 from services.api_gateway.problems import Problem
 from services.api_gateway.traces import job_traces

@@ -4,7 +4,7 @@ import asyncio
 from typing import Final
 
 import msgspec
-from fastapi import APIRouter, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from libs.common.model import JobId
@@ -13,6 +13,7 @@ from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.answer_types import UpcomingJob, UpcomingList
 from services.api_gateway.http.jobs import ask_scheduler
 from services.api_gateway.http.queries import Query, answer, documented, principal_of, settled
+from services.api_gateway.http.routing import APIRouter
 from services.api_gateway.intents.fields import check_range
 from services.api_gateway.views.jobs import job_shown
 

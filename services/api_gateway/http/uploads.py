@@ -10,8 +10,7 @@ import tempfile
 from io import BufferedRandom
 from typing import Final
 
-from fastapi import APIRouter, Request
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from libs.common.errors import Refused
@@ -28,6 +27,7 @@ from services.api_gateway.http.queries import (
     principal_of,
     read,
 )
+from services.api_gateway.http.routing import APIRouter
 from services.api_gateway.problems import Problem
 
 # Unnamed files open at one time; further uploads are refused until one is done.

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from fastapi import APIRouter, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from libs.common.errors import Refused
@@ -11,6 +11,7 @@ from libs.common.transport import archive
 from services.api_gateway.access import roles
 from services.api_gateway.access.slots import SCAN
 from services.api_gateway.http.queries import Query, answer, documented, principal_of, settled
+from services.api_gateway.http.routing import APIRouter
 from services.api_gateway.intents.fields import check_one_of
 from services.api_gateway.times import instant_ns
 from services.api_gateway.views.usage import (

@@ -11,7 +11,7 @@ from contextlib import aclosing
 from typing import Final
 
 import msgspec
-from fastapi import APIRouter, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from services.api_gateway.access import roles
@@ -23,6 +23,7 @@ from services.api_gateway.http.queries import (
     principal_of,
     settled,
 )
+from services.api_gateway.http.routing import APIRouter
 from services.api_gateway.problems import Problem
 from services.api_gateway.views.deltas import Piece, Stream
 from services.api_gateway.views.interests import Interest, JobFilter

@@ -29,7 +29,7 @@ class UnknownKey(Exception):
 
 
 def usable_keys(document: object) -> KeySet:
-    """Return the keys for signatures in a JWKS document. Raises ValueError or JoseError."""
+    """Return the keys for signatures in a JWKS document. Raises ValueError."""
     keys = document.get("keys") if isinstance(document, dict) else None
     if not isinstance(keys, list) or len(keys) > KEYS_MAX:
         raise ValueError(f"the document is not a list of at most {KEYS_MAX} keys")
@@ -38,7 +38,10 @@ def usable_keys(document: object) -> KeySet:
         for key in keys
         if isinstance(key, dict) and key.get("kty") in KEY_TYPES and key.get("use", "sig") == "sig"
     ]
-    return KeySet.import_key_set({"keys": wanted})
+    try:
+        return KeySet.import_key_set({"keys": wanted})
+    except JoseError as error:
+        raise ValueError(str(error)) from error
 
 
 def claims_of(

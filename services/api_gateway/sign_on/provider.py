@@ -9,20 +9,19 @@ import asyncio
 import base64
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlsplit
 
 import aiohttp
 import msgspec
-from joserfc.errors import JoseError
-from joserfc.jwk import KeySet
 
 from libs.common.errors import Unavailable
 from libs.common.process.clock import Clock
 from libs.common.settings.settings import Settings
 from services.api_gateway.problems import Denied, Problem
-from services.api_gateway.sign_on import identity_token
-from services.api_gateway.sign_on.identity_token import UnknownKey
+
+if TYPE_CHECKING:
+    from joserfc.jwk import KeySet
 
 ANSWER_BYTES_MAX: Final = 1 << 20
 # Requests to the provider at one time; further ones are refused. Command lines that ask for their
@@ -127,6 +126,9 @@ class Provider:
         return {**more, **claims} if more.get("sub") == claims["sub"] else claims
 
     async def _verified(self, token: str, nonce: str | None) -> Json:
+        # Imported here, because a gateway without a provider does not need it at its start.
+        from services.api_gateway.sign_on import identity_token
+
         for again in (False, True):
             keys = await self._read_keys(again)
             try:
@@ -138,15 +140,17 @@ class Provider:
                     now_s=self.clock.wall_ns() // NS,
                     nonce=nonce,
                 )
-            except UnknownKey:
+            except identity_token.UnknownKey:
                 continue
         raise Denied(
             401,
             "the identity token is not accepted: no key of the provider signed it: sign in again",
         )
 
-    async def _read_keys(self, again: bool) -> KeySet:
+    async def _read_keys(self, again: bool) -> "KeySet":
         """Return the provider's keys; `again`: read them even if some are known."""
+        from services.api_gateway.sign_on import identity_token
+
         async with self._keys_lock:
             age_ns = self.clock.boot_ns() - self._keys_ns
             limit_ns = KEYS_AGAIN_NS if again else KEPT_NS
@@ -154,7 +158,7 @@ class Provider:
                 status, document = await self._ask("GET", await self.endpoint("jwks_uri"))
                 try:
                     self._keys = identity_token.usable_keys(document if status == 200 else None)
-                except (JoseError, ValueError) as error:
+                except ValueError as error:
                     raise self._unavailable(f"its keys cannot be read: {error}") from error
                 self._keys_ns = self.clock.boot_ns()
             return self._keys

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from libs.common.errors import Corrupt, Refused
 from libs.common.transport.log import Entry
 from services.audit.chain.chain import Link, extend
-from services.audit.store import migrating
+from services.audit.store import schema
 from services.audit.store.faults import telling
 from services.audit.store.reading import FactRow, read
 from services.audit.store.tables import COMMITS, FACTS
@@ -56,7 +56,7 @@ class Store:
     def migrate(self) -> None:
         """Migrate the schema to this version. Raises TooNew if a newer version has migrated it."""
         with telling("migrating the archive", self._where):
-            migrating.upgrade(self._engine)
+            schema.upgrade(self._engine)
 
     def migrate_to(self, revision: str) -> tuple[str, str]:
         """Migrate the schema to `revision`; return the revisions before and after.
@@ -65,7 +65,7 @@ class Store:
         """
         self._head_known = False
         with telling(f"migrating the archive to {revision}", self._where):
-            return migrating.move(self._engine, revision)
+            return schema.move(self._engine, revision)
 
     def close(self) -> None:
         self._engine.dispose()
