@@ -38,7 +38,7 @@ from libs.embedded.shape import Options, Shape
 LEFT_BEHIND_GRACE_S: Final = 5.0
 DOWN_S: Final = 60.0
 BACKGROUND_S: Final = 60.0
-POLL_S: Final = 0.05
+POLL_S: Final = 0.02
 
 
 def say(text: str) -> None:
@@ -308,7 +308,6 @@ def _up_in_background(options: Options) -> int:
     while not ready and process.poll() is None and time.monotonic() < deadline:
         time.sleep(POLL_S)
         ready = _is_ready(state, process.pid)
-    time.sleep(POLL_S)
     with launcher_log.open("rb") as log:
         log.seek(begin)
         say(log.read().decode(errors="replace").rstrip())

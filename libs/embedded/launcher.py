@@ -122,7 +122,10 @@ class Launcher:
         self.keeping = asyncio.create_task(self._keep_server(), name=permissions.KEEPER)
         self.keeping.add_done_callback(self._ended)
         if await self._wait_ready():
+            # Before the record: `muster up -d` shows what was said when it reads that.
             self._announce()
+            self.ready = True
+            self._record()
         else:
             self._report_unhealthy()
 
@@ -236,8 +239,6 @@ class Launcher:
         deadline = clock() + self.settings.up_ready_ms / 1_000
         while clock() < deadline:
             if await self._answers():
-                self.ready = True
-                self._record()
                 return True
             await asyncio.sleep(READY_POLL_S)
         return False
