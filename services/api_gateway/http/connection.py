@@ -23,6 +23,7 @@ from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from services.api_gateway.http.heads import Cycle
 from services.api_gateway.http.places import Places
 from services.api_gateway.problems import MEDIA_TYPE, Problem, render
 
@@ -61,6 +62,7 @@ class Connection(HttpToolsProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self._rest_timer: asyncio.TimerHandle | None = None
         self._unread_timer: asyncio.TimerHandle | None = None
+        self._in_head = False
         self._in_body = False
         self._refused = False
         self._upgraded: asyncio.BaseProtocol | None = None
@@ -90,6 +92,8 @@ class Connection(HttpToolsProtocol):
         if self.transport.is_closing():
             return  # the client still sends the rest of a refused request
         super().data_received(data)
+        if self._in_head:
+            self._await_head()  # most heads come whole, and need no timer
         if self._timer is not None:
             self._head_bytes += len(data)
             if self._head_bytes > HEAD_BYTES_MAX:
@@ -106,7 +110,7 @@ class Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         if not self._refused:
             super().on_message_begin()
-            self._await_head()
+            self._in_head = True
 
     def on_headers_complete(self) -> None:
         if self._refused:
@@ -122,6 +126,7 @@ class Connection(HttpToolsProtocol):
         before = self.cycle
         super().on_headers_complete()
         if self.cycle is not before:
+            self.cycle.__class__ = Cycle  # its task runs later
             self._cycles = [each for each in self._cycles if not each.response_complete]
             self._cycles.append(self.cycle)
 
@@ -244,6 +249,7 @@ class Connection(HttpToolsProtocol):
             self._timer = self.loop.call_later(self.head_s, self._too_late)
 
     def _head_complete(self) -> None:
+        self._in_head = False
         self._head_bytes = 0
         if self._timer is not None:
             self._timer.cancel()
