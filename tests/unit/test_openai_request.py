@@ -80,6 +80,20 @@ def test_a_bound_is_set_where_none_was() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        b'{"model":"m"}',
+        b'{"model":"m"} \n',
+        b'{"model":"m","max_tokens":null}',
+        b'{"model":"m","max\\u005ftokens":null}',
+    ],
+)
+def test_a_field_that_is_set_is_in_the_body_once(given: bytes) -> None:
+    pairs = json.loads(request.with_bound(given, 9), object_pairs_hook=list)
+    assert pairs == [("model", "m"), ("max_tokens", 9)]
+
+
 def test_the_worst_case_is_all_of_the_body_and_all_of_every_answer() -> None:
     assert worst(CHAT) == 100
     assert worst(CHAT, max_tokens=7) == 7

@@ -141,6 +141,8 @@ def fields_of(body: bytes) -> dict[str, msgspec.Raw]:
 
 def with_usage(body: bytes) -> bytes:
     """Return the body with stream_options.include_usage; all other fields keep their bytes."""
+    if (added := _added(body, b"stream_options", b'{"include_usage":true}')) is not None:
+        return added
     fields = fields_of(body)
     given = fields.get("stream_options", msgspec.Raw(b"null"))
     options = _fields.decode(given) if bytes(given) != b"null" else {}
@@ -159,4 +161,15 @@ def with_bound(body: bytes, tokens: int, field: str = MAX_TOKENS) -> bytes:
     """Return the body with a limit of the answer's tokens, for a request that has none and counts
     against the tenant's limit.
     """
-    return msgspec.json.encode({**fields_of(body), field: tokens})
+    added = _added(body, field.encode(), b"%d" % tokens)
+    return msgspec.json.encode({**fields_of(body), field: tokens}) if added is None else added
+
+
+def _added(body: bytes, name: bytes, value: bytes) -> bytes | None:
+    """Return a JSON object with one more field at its end; None if it may have the field already.
+
+    The name could also be there with an escaped letter. Parsers differ in which of two they take.
+    """
+    if b'"%b"' % name in body or b"\\u" in body:
+        return None
+    return b'%b,"%b":%b}' % (body.rstrip().removesuffix(b"}"), name, value)
