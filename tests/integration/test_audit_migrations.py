@@ -15,6 +15,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
 from libs.common.errors import Corrupt, Refused, TooNew
+from services.audit.store import schema
 from services.audit.store.store import Store
 from services.audit.store.tables import METADATA
 from tests.integration.audit_world import engine, entries, tamper
@@ -23,6 +24,10 @@ from tests.integration.audit_world import engine, entries, tamper
 def test_the_migrations_make_the_tables_that_the_code_names(store: Store, url: str) -> None:
     with engine(url).connect() as connection:
         assert compare_metadata(MigrationContext.configure(connection), METADATA) == []
+
+
+def test_the_newest_revision_is_the_one_that_needs_no_step(store: Store, url: str) -> None:
+    assert schema.revision(engine(url)) == schema.HEAD
 
 
 def test_migrating_again_keeps_what_is_there(store: Store) -> None:
@@ -70,6 +75,7 @@ def test_a_killed_migration_leaves_nothing_half_done(tmp_path: Path) -> None:
     code = """
 import os, signal, sys
 from alembic import op
+from services.audit.store import schema
 from services.audit.store.store import Store
 op.create_index = lambda *args: os.kill(os.getpid(), signal.SIGKILL)
 Store(sys.argv[1]).migrate()
