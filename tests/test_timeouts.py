@@ -115,7 +115,8 @@ STAY: Final[dict[str, str]] = {
         daemon.ASK_S daemon.SHELL_S
         daemons.READY_AGAIN_S daemons.GONE_FIRST_S daemons.GONE_MAX_S pool.QUIET_NS
         apply.HIT_GRACE_MS apply.UNWANTED_GRACE_MS
-        supervisor.SHUTDOWN_GRACE_NS supervisor.TELL_WAIT_S supervisor_client.CONNECT_AGAIN_S
+        supervisor.SHUTDOWN_GRACE_NS telling.TELL_WAIT_S supervisor_client.CONNECT_AGAIN_S
+        telling.START_ALONE_NS
         supervisor_client.MISSED_EVENTS_EVERY_S
         element_journal.MARK_NS supervisor.elements.FIRST_GUESS_NS core.batch.ELEMENTS_EVERY_NS
         element_runs.BESIDE_S element_runs.BESIDE_EACH_S
@@ -125,7 +126,7 @@ STAY: Final[dict[str, str]] = {
     "a trace: the pace of PyTorch's profiler, and the bounds of one capture on a node": """
         chrome_events.LEAD_IN_NS
         capture.LOOK_S capture.WRITE_S capture.FINISH_S capture.ALIGN_S capture.LATE_S
-        doors.PAUSE_S building.BUILD_S doors.SILENCE_NS instructions.WARM_UP_S""",
+        doors.PAUSE_S removals.GATHER_S building.BUILD_S doors.SILENCE_NS instructions.WARM_UP_S""",
     "the bounds of one probe of the fabric: beyond MUSTER_FABRIC_PAIR_MS both ends must agree": """
         allowance.SAVED_NS exchange.QUICK_S prober.MEET_S prober.GRACE_S
         decide.fabric.ROUND_MORE_NS fabric_findings.KNOWN_NS decide.fabric.HOUR_NS

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from supervision_world import PATIENT, WAIT_S, World, gone, kill, world_at
@@ -72,6 +73,25 @@ def test_supervisor_report_reaches_the_agent_wherever_its_directory_is(
         told = agent_socket._datagrams.decode(events.recv(agent_socket.DATAGRAM_BYTES))
     assert (told.event, told.job_id, told.attempt) == ("started", "j", 1)
     assert not telling.tell(f"{state_dir}/{AGENT_SOCKET}", message)
+
+
+def test_a_job_that_ends_soon_is_told_once_and_a_longer_one_twice(tmp_path: Path) -> None:
+    order: Any = {"agent_socket": f"{tmp_path}/{AGENT_SOCKET}", "job_id": "j", "attempt": 1}
+    after_ns = telling.START_ALONE_NS
+    with agent_socket.bind(str(tmp_path)) as events:
+        short, longer = telling.Telling(order), telling.Telling(order)
+        for one in (short, longer):
+            assert one.sleep_ns(0) is None
+            one.started(0)
+            one.enforce(after_ns - 1)
+            assert one.sleep_ns(after_ns - 1) == 1
+        assert short.ended()
+        longer.enforce(after_ns)
+        assert longer.sleep_ns(after_ns) is None
+        longer.enforce(2 * after_ns)
+        assert longer.ended()
+        told = [told.event for told in agent_socket.received(events)]
+    assert told == ["exited", "started", "exited"]
 
 
 async def test_unknown_messages_to_the_agent_are_ignored(world: World) -> None:

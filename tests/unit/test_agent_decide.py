@@ -220,13 +220,39 @@ def test_all_that_a_directory_tells_is_recorded_again_after_a_restart() -> None:
         o.ProcessStarted("j.1", 77),
         o.ProcessExited("j.1", o.Exit(True, None, 0, "supervisor_lost")),
     )
-    assert said == [
-        a.CheckRelease(ref(), (GPU,), True, True),
-        a.Record((started(),), (o.Mark("j.1", 1),)),
-    ]
+    assert said == [a.CheckRelease(ref(), (GPU,), True, True)]
     assert node.see(clean()) == [
-        over(finished(exit_code=None, reason="supervisor_lost"), released())
+        over(started(), finished(exit_code=None, reason="supervisor_lost"), released())
     ]
+
+
+def ended_at_once(exit_code: int) -> Node:
+    """Return a node whose job has ended before its start was recorded."""
+    node = Node()
+    node.orders(start())
+    end = o.ProcessExited("j.1", o.Exit(True, exit_code, 0, "exited"))
+    said = node.see(o.JobLaunched("j.1"), o.ProcessStarted("j.1", 77, T), end)
+    assert [type(action) for action in said] == [a.CheckRelease]
+    return node
+
+
+def test_a_job_that_ended_at_once_has_all_its_facts_in_one_commit() -> None:
+    node = ended_at_once(0)
+    assert node.see(clean()) == [over(started(), finished(), released())]
+
+
+def test_start_and_end_of_a_short_job_wait_no_longer_for_the_release_check_than_an_end() -> None:
+    node = ended_at_once(0)
+    assert node.later(FINISHED_ALONE_NS - 1) == []
+    assert node.later(1) == [a.Record((started(), finished()), (o.Mark("j.1", 2),))]
+    assert node.see(clean()) == [over(released())]
+
+
+def test_the_start_of_a_short_job_does_not_wait_for_the_devices_of_a_failed_one() -> None:
+    node = ended_at_once(1)
+    assert next_due_ns(node.state) == node.now_ns + FINISHED_ALONE_NS
+    assert node.later(FINISHED_ALONE_NS) == [a.Record((started(),), (o.Mark("j.1", 1),))]
+    assert node.see(clean()) == [over(finished(exit_code=1), released())]
 
 
 def test_several_attempts_facts_go_in_one_commit() -> None:

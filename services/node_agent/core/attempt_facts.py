@@ -19,7 +19,8 @@ from services.node_agent.core.observations import Exit
 from services.node_agent.core.serving import Health
 from services.node_agent.core.state import MS, Attempt, State
 
-# JobFinished waits this long for the release check, so that both usually go in one commit.
+# JobFinished waits this long for the release check, so that both usually go in one commit. A start
+# that is not recorded yet waits with them.
 FINISHED_ALONE_NS: Final = 20 * MS
 # At most one checkpoint fact per attempt in this time, except for the first and the last.
 CHECKPOINT_EVERY_NS: Final = 30_000 * MS
@@ -171,7 +172,13 @@ def ready_facts(state: State, attempt: Attempt, now_ns: int) -> list[NodeFact]:
                 job_id=ref.job_id, attempt=ref.attempt, node_id=node_id, reason=attempt.refusal
             )
         ]
-    if attempt.executed and attempt.queued < s.STARTED_LEVEL:
+    over = attempt.phase == s.EXITED and is_released(state, attempt, now_ns)
+    alone_ns = end_due_ns(attempt)
+    ended = over or (alone_ns is not None and now_ns >= alone_ns)
+    start_ns = start_due_ns(attempt)
+    if start_ns is not None and now_ns < start_ns and not ended:
+        return []
+    if start_ns is not None:
         attempt.queued = s.STARTED_LEVEL
         ready.append(_started(attempt, node_id))
     ready += (
@@ -182,9 +189,6 @@ def ready_facts(state: State, attempt: Attempt, now_ns: int) -> list[NodeFact]:
         + _share_facts(state, attempt, now_ns)
         + _idle_facts(attempt, node_id, now_ns)
     )
-    over = attempt.phase == s.EXITED and is_released(state, attempt, now_ns)
-    alone_ns = end_due_ns(attempt)
-    ended = over or (alone_ns is not None and now_ns >= alone_ns)
     if ended and attempt.queued < s.FINISHED_LEVEL:
         attempt.queued = s.FINISHED_LEVEL
         ready.append(_finished(state, attempt))
@@ -204,6 +208,17 @@ def _started(attempt: Attempt, node_id: NodeId) -> f.JobStarted:
         image=attempt.image,
         image_in_registry=attempt.image_in_registry,
     )
+
+
+def start_due_ns(attempt: Attempt) -> int | None:
+    """Return when JobStarted must be recorded; None for never.
+
+    The start of a job that has ended already waits for its end, so that a short job needs one
+    commit.
+    """
+    if not attempt.executed or attempt.queued >= s.STARTED_LEVEL:
+        return None
+    return attempt.exited_ns + FINISHED_ALONE_NS if attempt.phase == s.EXITED else 0
 
 
 def end_due_ns(attempt: Attempt) -> int | None:

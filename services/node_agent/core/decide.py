@@ -25,6 +25,7 @@ from services.node_agent.core.attempt_facts import (
     is_released,
     ready_facts,
     running_health,
+    start_due_ns,
 )
 from services.node_agent.core.batch import elements_due_ns
 from services.node_agent.core.observations import Mark
@@ -276,7 +277,11 @@ def _set_timer(state: State, key: str, attempt: Attempt, now_ns: int) -> None:
         times.append(limit_at_ns(attempt))
     if (health := running_health(attempt)) is not None:
         times += serving.due_times_ns(health)
-    for due_ns in (checkpoint_due_ns(attempt), elements_due_ns(attempt)):
+    for due_ns in (
+        checkpoint_due_ns(attempt),
+        elements_due_ns(attempt),
+        start_due_ns(attempt),
+    ):
         if due_ns is not None:
             times.append(due_ns)
     if attempt.queued < s.FINISHED_LEVEL and (alone_ns := end_due_ns(attempt)) is not None:

@@ -26,12 +26,11 @@ from services.node_agent.supervisor.pump import Pump
 from services.node_agent.supervisor.records import ExitRecord, Identity
 from services.node_agent.supervisor.requests import Requests
 from services.node_agent.supervisor.stdin_feed import StdinFeed
-from services.node_agent.supervisor.telling import tell
+from services.node_agent.supervisor.telling import Telling
 
 OUT_OF_MEMORY = "out_of_memory"
 SHUTDOWN_GRACE_NS = 10 * NS_PER_S
 WAKE_BYTES = 4096
-TELL_WAIT_S = 0.5
 
 
 def supervise(order: Order, group: Group) -> bool:
@@ -93,10 +92,7 @@ def _refuse(
     record = records.unexecuted(identity, reason, detail, time.time_ns())
     record["exit_code"] = exit_code
     records.write_exit(".", record)
-    tell(
-        order["agent_socket"],
-        {"event": "exited", "job_id": order["job_id"], "attempt": order["attempt"]},
-    )
+    Telling(order).ended()
 
 
 def _identity(order: Order, control: str, group: Group) -> Identity:
@@ -127,7 +123,7 @@ class AttemptSupervision:
     """The supervision of one attempt, made before the fork. `executed`: exec has succeeded."""
 
     def __init__(self, order: Order, deadline: "memoryview[int] | None", group: Group) -> None:
-        self._agent_socket = order["agent_socket"]
+        self._telling = Telling(order)
         self._loop = PollLoop()
         self._wakeups = self._listen_to_signals()
         self._order = order
@@ -185,6 +181,7 @@ class AttemptSupervision:
             due = [
                 self._ending.sleep_ns(now_ns),
                 self._execs.sleep_ns(now_ns),
+                self._telling.sleep_ns(now_ns),
                 self._elements.due_ns() if self._elements is not None else None,
             ]
             self._loop.run_once(min((at for at in due if at is not None), default=None))
@@ -193,6 +190,7 @@ class AttemptSupervision:
                 self._elements.enforce(self._ending, now_ns)
             self._ending.enforce(now_ns)
             self._execs.enforce(now_ns)
+            self._telling.enforce(now_ns)
 
     def _begin_next(self) -> bool:
         """Begin the next element of a batch; return False if none follows."""
@@ -274,7 +272,7 @@ class AttemptSupervision:
 
     def _note_started(self) -> None:
         self._executed = True
-        self._tell("started")
+        self._telling.started(processes.boottime_ns())
 
     def _status(self) -> dict[str, Any]:
         state = (
@@ -294,14 +292,6 @@ class AttemptSupervision:
             "stdin_next": self._feed.next_offset,
         }
 
-    def _tell(self, event: str, wait_s: float = 0.0) -> bool:
-        message = {
-            "event": event,
-            "job_id": self.identity["job_id"],
-            "attempt": self.identity["attempt"],
-        }
-        return tell(self._agent_socket, message, wait_s)
-
     # The end.
 
     def _finish(self) -> bool:
@@ -319,7 +309,7 @@ class AttemptSupervision:
             pump.drain()
         left = self._group.others() if self._childless else processes.descendants(os.getpid())
         records.write_exit(".", self._record(records.leftovers_of(left)))
-        return self._tell("exited", TELL_WAIT_S) and not left
+        return self._telling.ended() and not left
 
     def _let_go(self) -> bool:
         """Close what belongs to this attempt."""
