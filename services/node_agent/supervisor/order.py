@@ -66,6 +66,7 @@ KINDS: dict[str, type] = {
 }
 
 
+KINDS_IN_ORDER = [*KINDS.values()]
 ELEMENT_KINDS: dict[str, type] = {
     "numbers": list,
     "first": int,
@@ -122,6 +123,8 @@ def check_job_id(job_id: str) -> None:
 
 
 def _check_kinds(raw: dict[str, Any]) -> None:
+    if [*map(type, map(raw.get, KINDS))] == KINDS_IN_ORDER:
+        return
     for name, kind in KINDS.items():
         if name not in raw:
             raise ValueError(f"the order lacks {name}")
@@ -162,6 +165,8 @@ def _check_texts(name: str, values: list[Any]) -> None:
 
 def _check_environment(env: dict[str, Any]) -> None:
     _check_texts("env", [*env, *env.values()])
+    if "" not in env and "=" not in "".join(env):
+        return
     for name in env:
         if not name or "=" in name:
             raise ValueError(f"env has a variable named {name!r}")
