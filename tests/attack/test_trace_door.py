@@ -197,6 +197,7 @@ async def test_a_thread_removes_what_ended_jobs_left(
         return done
 
     monkeypatch.setattr(removals, "remove_tree", seen)
+    monkeypatch.setattr(removals, "GATHER_S", 0.01)
     folders = Folders(tmp_path)
     folders.open()
     try:

@@ -298,14 +298,14 @@ class JobDirectories:
 
     def tenant_of(self, ref: AttemptRef) -> str:
         """Return the tenant of an attempt; empty if nothing of it is here."""
-        return str(records.read_summary(self.directory_of(ref)).get("note", {}).get("tenant", ""))
+        return records.read_tenant(self.directory_of(ref))
 
     async def forget(self, ref: AttemptRef, copied: bool) -> None:
         if not copied:
             self.kept.hold(key_of(ref))
         with contextlib.suppress(Refused):  # the attempt is forgotten already
-            self.supervisors.forget(_key(ref))
-            await self.kept.add(key_of(ref))
+            tenant = self.supervisors.forget(_key(ref))
+            await self.kept.add(key_of(ref), tenant)
 
     async def uncopied(self) -> Sequence[tuple[AttemptRef, int]]:
         return self.kept.uncopied()

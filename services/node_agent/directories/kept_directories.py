@@ -64,13 +64,13 @@ class KeptDirectories:
         with contextlib.suppress(FileNotFoundError):
             (self.jobs_dir / name / UNCOPIED).touch()
 
-    async def add(self, name: str) -> None:
-        """Add the directory of an attempt that was just forgotten.
+    async def add(self, name: str, tenant: str) -> None:
+        """Add the directory of an attempt of this tenant that was just forgotten.
 
         Its own folders may hold many files, so a thread measures them.
         """
         job_dir = f"{self.jobs_dir}/{name}"
-        flat = _scan_flat(job_dir)
+        flat = _scan_flat(job_dir, tenant)
         self._add(flat if flat is not None else await asyncio.to_thread(_scan, job_dir))
 
     def _add(self, scanned: Scanned) -> None:
@@ -142,10 +142,11 @@ def is_pruned(job_dir: Path) -> bool:
 
 def _scan(job_dir: str) -> Scanned:
     """Read one directory from the disk."""
-    return _scanned(job_dir, os.listdir(job_dir), _size(job_dir))
+    tenant = records.read_tenant(job_dir)
+    return _scanned(job_dir, os.listdir(job_dir), size=_size(job_dir), tenant=tenant)
 
 
-def _scan_flat(job_dir: str) -> Scanned | None:
+def _scan_flat(job_dir: str, tenant: str) -> Scanned | None:
     """Read a directory that holds files only, each with one name; None for any other."""
     size, names = 0, []
     with os.scandir(job_dir) as entries:
@@ -156,12 +157,11 @@ def _scan_flat(job_dir: str) -> Scanned | None:
             names.append(entry.name)
             if entry.name != records.DONE:
                 size += status.st_blocks * BLOCK_BYTES
-    return _scanned(job_dir, names, size)
+    return _scanned(job_dir, names, size, tenant)
 
 
-def _scanned(job_dir: str, names: Collection[str], size: int) -> Scanned:
+def _scanned(job_dir: str, names: Collection[str], size: int, tenant: str) -> Scanned:
     """Return what the directory holds. Its last change was when the attempt was forgotten."""
-    tenant = str(records.read_forgotten(job_dir).get("note", {}).get("tenant", ""))
     kept = Kept(os.path.basename(job_dir), size, os.stat(job_dir).st_mtime_ns, tenant)
     return Scanned(kept, records.EXIT not in names, UNCOPIED in names)
 

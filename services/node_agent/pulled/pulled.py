@@ -76,6 +76,8 @@ class Pulled:
         self.askers = ThreadPoolExecutor(ASKERS, "pulled-asks")
         self.asking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.asks: Counter[str] = Counter()
+        # The attempts that may have noted a use. All others need no look at the disk.
+        self.holders: set[str] = set()
 
     async def listen(self, bus: Bus, node_id: str) -> None:
         """Answer gateways that ask for copies."""
@@ -88,7 +90,10 @@ class Pulled:
     def adopt(self, keys: Collection[str]) -> None:
         """End the uses of attempts of this node that are not among `keys`. Blocks."""
         for note in self._notes(""):
-            if note.name.rpartition("@")[0] not in keys:
+            key = note.name.rpartition("@")[0]
+            if key in keys:
+                self.holders.add(key)
+            else:
                 note.unlink(missing_ok=True)
 
     async def hold(self, launch: Launch, order: StartOrder) -> Launch:
@@ -100,12 +105,15 @@ class Pulled:
         names = placeholders.pulled_in((*words, *order.spec.env.values()))
         if not names and words[:1] != (placeholders.PULL,):
             return launch
+        self.holders.add(key_of(launch.ref))
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self.threads, self._held, launch, order, names)
 
     async def let_go(self, key: str) -> None:
         """End the uses of an attempt. Harmless when repeated."""
-        await asyncio.get_running_loop().run_in_executor(self.threads, self._let_go, key)
+        if key in self.holders:
+            await asyncio.get_running_loop().run_in_executor(self.threads, self._let_go, key)
+            self.holders.discard(key)
 
     def _held(self, launch: Launch, order: StartOrder, names: Sequence[str]) -> Launch:
         try:

@@ -241,6 +241,8 @@ class Containers:
         """Remove the attempt's container and return the receipt's entry; none without a
         container.
         """
+        if key in self.without:
+            return {}
         self.images.let_go(key)
         self.caches.pop(key, None)
         if not self._has_container(key):

@@ -26,12 +26,14 @@ class SupervisedJob:
     """A job with its supervisor.
 
     `order` is kept until the supervisor has read it. `orders` counts how often it was sent.
+    `tenant` is the one that the marker's note names; empty if it names none.
     """
 
     key: Key
     job_dir: str
     rank: int
     ignore_lease: bool = False
+    tenant: str = ""
     order: bytes = b""
     orders: int = 0
     supervisor_pid: int = 0
@@ -61,8 +63,9 @@ def jobs_on_disk(state_dir: str) -> list[SupervisedJob]:
                 SupervisedJob(
                     (job_id, int(attempt)),
                     job_dir,
-                    records.read_rank(job_dir),
-                    records.read_ignore_lease(job_dir),
+                    rank=records.read_rank(job_dir),
+                    ignore_lease=records.read_ignore_lease(job_dir),
+                    tenant=records.read_tenant(job_dir),
                 )
             )
     return jobs

@@ -106,7 +106,13 @@ class SupervisorClient:
         Refused (a bad request) or OSError (no room on disk); then nothing was started.
         """
         key = (request.job_id, request.attempt)
-        job = SupervisedJob(key, self.job_dir(key), request.rank, request.ignore_lease)
+        job = SupervisedJob(
+            key,
+            self.job_dir(key),
+            rank=request.rank,
+            ignore_lease=request.ignore_lease,
+            tenant=str(request.note.get("tenant", "")),
+        )
         job.order = self._frame(request, job.job_dir)
         summary = {
             "job_id": request.job_id,
@@ -220,10 +226,10 @@ class SupervisorClient:
                 break
         return taken, closed
 
-    def forget(self, key: Key) -> None:
+    def forget(self, key: Key) -> str:
         """Forget an ended attempt; its output, its exit record and a mark that it was started stay.
 
-        Raises Refused while it may still run.
+        Return its tenant. Raises Refused while it may still run.
         """
         job = self._job(key)
         if not job.exited:
@@ -231,6 +237,7 @@ class SupervisorClient:
         os.rename(f"{job.job_dir}/{records.MARKER}", f"{job.job_dir}/{records.DONE}")
         del self._jobs[key]
         self._known = [found for found in self._known if (found.job_id, found.attempt) != key]
+        return job.tenant
 
     def job_dir(self, key: Key) -> str:
         """Return the directory of an attempt, where `output.read` finds its output."""

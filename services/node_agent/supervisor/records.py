@@ -156,6 +156,12 @@ def read_ignore_lease(job_dir: str) -> bool:
     return read_summary(job_dir).get("ignore_lease") is True
 
 
+def read_tenant(job_dir: str) -> str:
+    """Return the tenant of an attempt, also of a forgotten one; empty if its marker names none."""
+    note = read_summary(job_dir).get("note")
+    return str(note.get("tenant", "")) if isinstance(note, dict) else ""
+
+
 def write_exit(job_dir: str, record: ExitRecord) -> None:
     """Write the exit record in place, padded and synced, with as many leftovers as fit."""
     shown = ExitRecord(**record)

@@ -91,8 +91,9 @@ class Door:
         try:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
             listening.bind(path)
-            _open_to_all(path)
-            _give(self.folder, self.ids, self.shared)
+            if self.ids or self.shared:  # else the job runs as this agent's user
+                _open_to_all(path)
+                _give(self.folder, self.ids, self.shared)
         except OSError:
             listening.close()
             raise

@@ -1,14 +1,15 @@
 """Removes the folders of ended attempts in a thread of its own.
 
 A job can leave millions of files, and the event loop renews the leases of the whole node, so the
-loop only renames a folder. The thread ends when nothing is left. It is a daemon: an agent that
-stops does not wait for it, and the next agent removes the rest. Tests:
-tests/attack/test_trace_door.py.
+loop only renames a folder. The thread waits GATHER_S, removes all that were renamed by then, and
+ends when nothing is left. It is a daemon: an agent that stops does not wait for it, and the next
+agent removes the rest. Tests: tests/attack/test_trace_door.py.
 """
 
 import contextlib
 import os
 import threading
+import time
 from typing import Final
 
 from libs.common.safety.folder_walk import remove_tree
@@ -16,6 +17,8 @@ from libs.common.safety.folder_walk import remove_tree
 # How the names of folders begin that are to be removed.
 GONE: Final = "gone-"
 NAME_BYTES: Final = 8
+# Short jobs end often: one thread serves all that ended in this time.
+GATHER_S: Final = 1.0
 
 
 class Removals:
@@ -43,6 +46,7 @@ class Removals:
 
     def _run(self) -> None:
         while self._goes_on():
+            time.sleep(GATHER_S)
             for name in _names(self.root):
                 if name.startswith(GONE):
                     remove_tree(f"{self.root}/{name}")

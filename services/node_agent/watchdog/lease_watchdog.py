@@ -126,6 +126,8 @@ class LeaseWatchdog:
             )
 
     async def _wait(self) -> None:
+        if self._present.is_set():
+            return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(PRESENT_S):
                 await self._present.wait()
