@@ -26,11 +26,14 @@ PORT_TRIES: Final = 64
 
 
 def hooked(
-    env: Mapping[str, str], key: str, has_gpus: bool, is_free: Callable[[int], bool]
+    env: Mapping[str, str], key: str, is_collective: bool, is_free: Callable[[int], bool]
 ) -> dict[str, str]:
-    """Return the environment of an attempt with the hook, and a port for NCCL's RAS."""
+    """Return the environment of an attempt with the hook, and a port for NCCL's RAS.
+
+    `is_collective`: the job has several GPUs, so they may have collectives.
+    """
     path = env.get(PATH, "")
-    ras = _ras(key, is_free) if has_gpus else {}
+    ras = _ras(key, is_free) if is_collective else {}
     return {**ras, **env, PATH: f"{HOOK}:{path}" if path else HOOK}
 
 

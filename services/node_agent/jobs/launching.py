@@ -92,7 +92,8 @@ def _observed(order: StartOrder, machine: Machine, env: dict[str, str]) -> dict[
     if not machine.diagnose_hook or order.spec.image:
         return env
     key = attempt_key(order.job_id, order.attempt)
-    return hooked(env, key, bool(order.gpus), is_free)
+    is_collective = bool(order.gpus) and (len(order.gpus) > 1 or order.spec.most_nodes > 1)
+    return hooked(env, key, is_collective, is_free)
 
 
 async def _account(machine: Machine, order: StartOrder) -> accounts.Account | None:
