@@ -9,14 +9,13 @@ tests/integration/test_supervision_agent.py.
 
 import asyncio
 import binascii
-import contextlib
 import os
 import signal
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from libs.common.errors import Refused
-from services.node_agent.machine import cgroups, processes
+from services.node_agent.machine import cgroups
 from services.node_agent.supervision import control_client, lost
 from services.node_agent.supervision.agent_socket import AGENT_SOCKET, bind, lock, received
 from services.node_agent.supervision.launch_request import AlreadyStarted, LaunchRequest
@@ -27,6 +26,7 @@ from services.node_agent.supervision.supervised_job import (
     jobs_on_disk,
     kill_supervisor,
 )
+from services.node_agent.supervision.supervisor_processes import SupervisorProcesses
 from services.node_agent.supervision.zygote_link import ZygoteLink, ZygoteLost
 from services.node_agent.supervisor import order, records
 from services.node_agent.supervisor.records import ExitRecord
@@ -72,6 +72,7 @@ class SupervisorClient:
         os.makedirs(f"{self.state_dir}/jobs", mode=0o700, exist_ok=True)
         self._loop = asyncio.get_running_loop()
         self._lock = lock(self.state_dir)
+        self._processes = SupervisorProcesses(self._process_gone)
         self._events = bind(self.state_dir)
         self._loop.add_reader(self._events.fileno(), self._receive)
         self._zygote = ZygoteLink(f"{self.state_dir}/zygote.err", self._home)
@@ -92,6 +93,7 @@ class SupervisorClient:
         await asyncio.gather(self._missed, *self._tasks, return_exceptions=True)
         for job in self._jobs.values():
             self._unwatch(job)
+        self._processes.close()
         self._loop.remove_reader(self._events.fileno())
         self._events.close()
         await self._zygote.close()
@@ -295,23 +297,24 @@ class SupervisorClient:
         return Known(*job.key, identity is not None, record)
 
     def _watch(self, job: SupervisedJob, pid: int, start_ticks: int) -> None:
-        """Watch the supervisor's process; one that is dead already is noticed at once."""
+        """Watch the supervisor's process; one that is dead already is noticed in a moment."""
+        if pid in self._serving:  # it has gone on from that job, whose end is not told yet
+            self._serving[pid].pidfd = -1
         job.supervisor_pid = pid
         self._serving[pid] = job
-        with contextlib.suppress(ProcessLookupError):
-            job.pidfd = os.pidfd_open(pid)
-        if job.pidfd >= 0 and processes.is_living(pid, start_ticks):
-            self._loop.add_reader(job.pidfd, self._supervisor_gone, job)
-        else:
+        job.pidfd = self._processes.watch(pid, start_ticks)
+        if job.pidfd < 0:
             self._loop.call_soon(self._supervisor_gone, job)
 
     def _unwatch(self, job: SupervisedJob) -> None:
-        if job.pidfd >= 0:
-            self._loop.remove_reader(job.pidfd)
-            os.close(job.pidfd)
-            job.pidfd = -1
+        job.pidfd = -1
         if self._serving.get(job.supervisor_pid) is job:
             del self._serving[job.supervisor_pid]
+
+    def _process_gone(self, pid: int) -> None:
+        job = self._serving.get(pid)
+        if job is not None:
+            self._supervisor_gone(job)
 
     def _supervisor_gone(self, job: SupervisedJob) -> None:
         """Deliver the end of the job, order it again if nothing was executed, or clean up."""
