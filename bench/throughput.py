@@ -43,11 +43,18 @@ async def run(cluster: Cluster, jobs: int) -> tuple[float, float]:
         return took_s, await archived(cluster, session, ARCHIVE_WITHIN_S)
 
 
+async def commits(cluster: Cluster) -> int:
+    """Return how many commits the log has."""
+    async with client(cluster) as session, session.get("/v1/cluster") as answer:
+        return int((await answer.json())["seq"])
+
+
 def measure(name: str, replicas: int) -> None:
     with running(replicas, nodes=8) as cluster:
         asyncio.run(run(cluster, JOBS // 10))
-        before = cluster.cpu_s()
+        before, stored = cluster.cpu_s(), asyncio.run(commits(cluster))
         took_s, lag_s = asyncio.run(run(cluster, JOBS))
+        stored = asyncio.run(commits(cluster)) - stored
         used = {
             kind: (seconds - before[kind]) * 1000 / JOBS
             for kind, seconds in cluster.cpu_s().items()
@@ -64,6 +71,7 @@ def measure(name: str, replicas: int) -> None:
         audit=True,
     )
     say(f"audit_lag_s{suffix}", lag_s, "s", 1)
+    say(f"commits_per_job{suffix}", stored / JOBS, "commits", JOBS)
     for kind, cost in used.items():
         say(f"cpu_ms_per_job_{name}_{kind}", cost, "ms", JOBS)
 
