@@ -114,6 +114,7 @@ async def test_a_signal_reaches_its_whole_group_and_not_the_job(world: World) ->
     await exec_.process.send_signal(signal.SIGTERM)
     assert await exec_.wait() == (143, "")
     await gone(child)
+    await world.told(key, "started")
     assert world.names(key) == ["started"]
 
 

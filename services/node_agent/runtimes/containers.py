@@ -238,9 +238,7 @@ class Containers:
         self.without.discard(key)
 
     async def let_go(self, key: str) -> dict[str, str]:
-        """Remove the attempt's container and return the receipt's entry; none without a
-        container.
-        """
+        """Remove the attempt's container; return the receipt's entry, none without a container."""
         if key in self.without:
             return {}
         self.images.let_go(key)
@@ -263,7 +261,7 @@ class Containers:
 
     def _clear(self, key: str) -> None:
         """Unmount what runner.py left mounted, and remove the attempt's scratch directories."""
-        if self.jobs_dir is None or key in self.without:
+        if self.jobs_dir is None:
             return
         mount = self._mount(key)
         for at in (mount, *glob(f"{escape(mount)}.*")):
@@ -272,7 +270,7 @@ class Containers:
 
     def _has_container(self, key: str) -> bool:
         """Return whether the attempt's marker notes a container."""
-        if self.jobs_dir is None or key in self.without:
+        if self.jobs_dir is None:
             return False
         return bool(records.read_summary(f"{self.jobs_dir}/{key}").get("note", {}).get("container"))
 
