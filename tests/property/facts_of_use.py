@@ -83,6 +83,7 @@ def by_scheduler(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
                 action=chance.choice(ACTIONS),
                 since_ns=idle_since_ns(job) or NOT_NOW_NS,
                 ends_ns=chance.randrange(9),
+                policy_ns=chance.randrange(9),
             )
 
 
@@ -98,6 +99,7 @@ def wild(word: str, number: int, job_id: JobId, node_id: NodeId) -> tuple[AnyFac
             action=word,
             since_ns=number,
             ends_ns=number,
+            policy_ns=number,
         ),
         f.JobFinished(
             job_id=job_id,

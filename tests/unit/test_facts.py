@@ -103,6 +103,7 @@ LEFT_AT_DEFAULT = (
     "job.finished.exit_code",
     "job.finished.run_ms",
     "job.finished.use",
+    "job.idle_warned.policy_ns",
     *(
         f"usage.charged.{name}"
         for name in (

@@ -52,7 +52,9 @@ def hear(state: State, fact: f.AnyFact, at_s: float = 0) -> None:
     state.refresh(tell(state.cluster, fact, at_s=at_s))
 
 
-def warned(idle_s: int, since_s: int, action: str, ends_s: int) -> f.JobIdleWarned:
+def warned(
+    idle_s: int, since_s: int, action: str, ends_s: int, policy_s: int = 0
+) -> f.JobIdleWarned:
     return f.JobIdleWarned(
         job_id=J,
         attempt=1,
@@ -60,6 +62,7 @@ def warned(idle_s: int, since_s: int, action: str, ends_s: int) -> f.JobIdleWarn
         action=action,
         since_ns=since_s * SECOND_NS or 1,
         ends_ns=ends_s * SECOND_NS,
+        policy_ns=policy_s * SECOND_NS,
     )
 
 
@@ -134,8 +137,30 @@ def test_a_warning_from_before_the_policy_was_set_again_ends_nothing() -> None:
     hear(state, policy("off"), at_s=800)
     hear(state, policy("release", idle_s=1_200), at_s=1_000)
     assert decisions(state, 1_100) == []
-    assert decisions(state, 1_211) == [warned(1_201, 10, "release", 1_511)]
+    assert decisions(state, 1_211) == [warned(1_201, 10, "release", 1_511, policy_s=1_000)]
     assert decisions(state, 1_512) == [stopped()]
+
+
+@pytest.mark.parametrize("set_s", [7_210.5, 9_000])
+def test_a_job_is_warned_once_under_a_policy_whatever_the_gateway_s_clock(set_s: float) -> None:
+    state = running("off")
+    hear(state, seen("a", MINUTE), at_s=70)
+    hear(state, policy("release"), at_s=set_s)
+    now_ns = 7_210 * SECOND_NS + 600_000_000
+    (warning,) = end_idle(state, now_ns)
+    assert isinstance(warning, f.JobIdleWarned) and warning.idle_s == 7_200
+    hear(state, warning, at_s=7_211)
+    assert end_idle(state, now_ns) == ()
+    assert end_idle(state, now_ns + 300 * SECOND_NS) == (stopped(),)
+
+
+def test_a_job_that_an_earlier_version_warned_is_warned_again() -> None:
+    state = running()
+    hear(state, policy("release"), at_s=5)
+    hear(state, seen("a", MINUTE), at_s=70)
+    hear(state, warned(601, 10, "release", 911), at_s=611)
+    assert decisions(state, 912) == [warned(902, 10, "release", 1_212, policy_s=5)]
+    assert decisions(state, 1_213) == [stopped()]
 
 
 def test_a_gang_is_idle_when_all_its_nodes_are() -> None:

@@ -88,7 +88,8 @@ class JobIdleSeen(Fact, frozen=True, tag="job.idle_seen"):
 class JobIdleWarned(Fact, frozen=True, tag="job.idle_warned"):
     """The scheduler warned that all devices of a job have been idle for `idle_s`, since `since_ns`.
 
-    If they stay idle, `action` follows at `ends_ns` (wall clock; 0: never).
+    If they stay idle, `action` follows at `ends_ns` (wall clock; 0: never). `policy_ns` is the time
+    of the IdlePolicySet that it follows; facts of earlier versions have 0.
     """
 
     job_id: JobId
@@ -97,6 +98,7 @@ class JobIdleWarned(Fact, frozen=True, tag="job.idle_warned"):
     action: str
     since_ns: int = 0
     ends_ns: int = 0
+    policy_ns: int = 0
 
 
 EfficiencyWish = PriceSet | IdlePolicySet

@@ -75,7 +75,13 @@ def idle_warned(cluster: Cluster, fact: f.JobIdleWarned, stamp: Stamp) -> Change
     job = member_fold.current(cluster, fact.job_id, fact.attempt)
     if job is None or not fact.since_ns or idle_since_ns(job) != fact.since_ns:
         return IGNORED
-    job.idle = IdleWarning(fact.idle_s, fact.action, fact.since_ns, fact.ends_ns)
+    job.idle = IdleWarning(
+        idle_s=fact.idle_s,
+        action=fact.action,
+        since_ns=fact.since_ns,
+        ends_ns=fact.ends_ns,
+        policy_ns=fact.policy_ns,
+    )
     return Change((fact.job_id,))
 
 

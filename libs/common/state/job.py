@@ -73,13 +73,15 @@ class Cancel(msgspec.Struct, frozen=True, order=True):
 class IdleWarning(msgspec.Struct, frozen=True):
     """The warning that all devices of an attempt have been idle for `idle_s`, since `since_ns`.
 
-    `action` follows at `ends_ns` if they stay idle (0: nothing follows).
+    `action` follows at `ends_ns` if they stay idle (0: nothing follows). `policy_ns` is the time of
+    the policy that it follows; 0: an earlier version did not record it.
     """
 
     idle_s: int
     action: str
     since_ns: int
     ends_ns: int
+    policy_ns: int = 0
 
 
 class Elements(msgspec.Struct):

@@ -58,6 +58,7 @@ def _due(job: Job, tenant: Tenant, wall_ns: int) -> AnyFact | None:
             action=tenant.idle_action,
             since_ns=since_ns,
             ends_ns=wall_ns + tenant.idle_grace_s * SECOND_NS if ends else 0,
+            policy_ns=tenant.idle_set_ns,
         )
     if not 0 < warning.ends_ns <= wall_ns:
         return None
@@ -69,6 +70,9 @@ def _due(job: Job, tenant: Tenant, wall_ns: int) -> AnyFact | None:
 
 
 def _counts(warning: IdleWarning, tenant: Tenant) -> bool:
-    """Return whether the warning was given under the tenant's present policy."""
-    warned_ns = warning.since_ns + warning.idle_s * SECOND_NS
-    return warning.action == tenant.idle_action and tenant.idle_set_ns <= warned_ns
+    """Return whether the warning was given under the tenant's present policy.
+
+    The warning names its policy. The times of the two are of different machines' clocks, so their
+    order says nothing.
+    """
+    return warning.action == tenant.idle_action and warning.policy_ns == tenant.idle_set_ns
