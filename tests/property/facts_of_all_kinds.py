@@ -46,7 +46,7 @@ from tests.property.fact_values import (
     TENANTS,
     order_fields,
 )
-from tests.property.facts_of_nodes import by_nodes
+from tests.property.facts_of_nodes import by_nodes, lost
 
 
 def moves(cluster: Cluster, chance: Random) -> list[AnyFact]:
@@ -228,14 +228,12 @@ def by_scheduler(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
     for node in cluster.nodes.values():
         if node.state in node_life.USABLE:
             reason = node_life.UNGUARDED if chance.random() < 0.2 else node_life.SILENT
-            yield f.NodeLost(node_id=node.node_id, incarnation=node.incarnation, reason=reason)
+            yield lost(cluster, node, node.incarnation, reason)
             continue
         if chance.random() < 0.5:
-            yield f.NodeLost(
-                node_id=node.node_id, incarnation=node.incarnation, reason=node_life.DECLARED_DEAD
-            )
+            yield lost(cluster, node, node.incarnation, node_life.DECLARED_DEAD)
         if node.replaced:
-            yield f.NodeLost(node_id=node.node_id, incarnation=node.replaced[-1], reason="replaced")
+            yield lost(cluster, node, node.replaced[-1], "replaced")
         elif node.incarnation > node.lost and owes_nothing(cluster, node):
             yield f.NodeReturned(node_id=node.node_id, incarnation=node.incarnation)
         yield f.NodeHeldBack(

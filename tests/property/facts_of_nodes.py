@@ -5,6 +5,7 @@ from random import Random
 
 from libs.common import facts as f
 from libs.common.facts import AnyFact
+from libs.common.life import job_life
 from libs.common.model import (
     AttemptRef,
     Gpu,
@@ -12,7 +13,7 @@ from libs.common.model import (
     JobId,
     NodeId,
 )
-from libs.common.state.cluster import Cluster
+from libs.common.state.cluster import Cluster, Node
 from tests.property import (
     facts_of_batches,
     facts_of_devices,
@@ -74,6 +75,23 @@ def _of_member(job_id: JobId, attempt: int, node_id: NodeId, chance: Random) -> 
     yield f.JobReleased(job_id=job_id, attempt=attempt, node_id=node_id)
     yield f.ReplicaReady(job_id=job_id, attempt=attempt, node_id=node_id)
     yield f.ReplicaUnready(job_id=job_id, attempt=attempt, node_id=node_id, reason="status 500")
+
+
+def lost(cluster: Cluster, node: Node, incarnation: int, reason: str) -> AnyFact:
+    """A loss by a scheduler that names the jobs that it knows to be over there, or by an older one
+    that names none.
+    """
+    over = tuple(
+        job_id
+        for job_id in node.members
+        if cluster.jobs[job_id].members[node.node_id].state in job_life.MEMBER_OVER
+    )
+    return f.NodeLost(
+        node_id=node.node_id,
+        incarnation=incarnation,
+        reason=reason,
+        over=over if incarnation % 2 else (),
+    )
 
 
 def _registration(cluster: Cluster, node_id: NodeId, chance: Random) -> AnyFact:

@@ -176,6 +176,7 @@ def wild(chance: Random) -> AnyFact:
             node_id=node_id,
             incarnation=incarnation,
             reason=chance.choice((word, node_life.DECLARED_DEAD)),
+            over=(job_id,) if chance.random() < 0.5 else (),
         ),
         f.NodeReturned(node_id=node_id, incarnation=incarnation),
         f.NodeRegistered(

@@ -104,6 +104,7 @@ LEFT_AT_DEFAULT = (
     "job.finished.run_ms",
     "job.finished.use",
     "job.idle_warned.policy_ns",
+    "node.lost.over",
     *(
         f"usage.charged.{name}"
         for name in (

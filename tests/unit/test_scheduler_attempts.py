@@ -272,3 +272,61 @@ def test_a_device_that_moved_is_free_at_its_new_node_after_its_release() -> None
     assert decisions(state)[-1] == placed(
         "k", Member(NodeId("b"), 1, 0, (GpuHold(GpuId("a-gpu0")),)), port=29_501
     )
+
+
+def _gang_whose_first_rank_is_over(*more: AnyFact) -> State:
+    """Rank 0 ran on node a for a minute, and node a has registered again since."""
+    return given(
+        registered("a"),
+        registered("b"),
+        *waiting("j", nodes=2),
+        placed("j", member("a", 0), member("b", 0, rank=1)),
+        started("j", "b"),
+        *ended("j", "a", 0, run_ms=60_000),
+        *more,
+    )
+
+
+def test_a_rank_that_was_over_is_not_lost_with_its_node() -> None:
+    state = _gang_whose_first_rank_is_over()
+    (lost,) = decisions(state, silent=[(NodeId("a"), 1)])
+    assert lost == f.NodeLost(
+        node_id=NodeId("a"), incarnation=1, lost_ns=1_000_000_000, over=(JobId("j"),)
+    )
+    for fact in (registered("a", incarnation=2), finished("j", "b", 0, run_ms=90_000)):
+        state.refresh(tell(state.cluster, fact))
+    state.refresh(tell(state.cluster, released("j", "b")))
+    close = f.JobClosed(job_id=JobId("j"), attempt=1, outcome="completed", exit_code=0)
+    assert close in decisions(state, 100)
+    (charge,) = state.cluster.uncharged.values()
+    assert charge.share_ms == 100 * (60_000 + 90_000)
+
+
+def test_a_rank_whose_end_crossed_the_loss_of_its_node_is_lost_in_both_orders() -> None:
+    lost = f.NodeLost(node_id=NodeId("a"), incarnation=1)
+    early = _gang_whose_first_rank_is_over(lost).cluster.jobs[JobId("j")]
+    late = given(
+        registered("a"),
+        registered("b"),
+        *waiting("j", nodes=2),
+        placed("j", member("a", 0), member("b", 0, rank=1)),
+        started("j", "b"),
+        started("j", "a"),
+        lost,
+        *ended("j", "a", 0, run_ms=60_000)[1:],
+    ).cluster.jobs[JobId("j")]
+    assert early.members == late.members and early.members[NodeId("a")].state == "lost"
+
+
+def test_a_rank_that_refused_to_start_is_charged_nothing() -> None:
+    state = given(
+        registered("a"),
+        registered("b"),
+        *waiting("j", nodes=2),
+        placed("j", member("a", 0), member("b", 0, rank=1)),
+        f.JobRefused(job_id=JobId("j"), attempt=1, node_id=NodeId("a"), reason="no device"),
+        *ended("j", "b", 143, run_ms=1_000),
+    )
+    decisions(state, 50)
+    (charge,) = state.cluster.uncharged.values()
+    assert charge.share_ms == 100 * 1_000

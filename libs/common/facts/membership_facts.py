@@ -7,7 +7,7 @@ names.
 """
 
 from libs.common.facts.fact import Fact
-from libs.common.model import NodeId
+from libs.common.model import JobId, NodeId
 
 
 class NodeLost(Fact, frozen=True, tag="node.lost"):
@@ -16,13 +16,16 @@ class NodeLost(Fact, frozen=True, tag="node.lost"):
     `reason` is silent, declared_dead, replaced or unguarded. After declared_dead, the verdict of an
     operator, jobs that ignore the lease are lost too. After unguarded, the silence of a node whose
     lease watchdog was missing, no job is lost: nothing proves that it has ended. `lost_ns` is the
-    scheduler's wall clock at the decision, for losses by silence.
+    scheduler's wall clock at the decision, for losses by silence. `over` are the jobs whose part on
+    the node had released its devices, or had refused to start, as far as the scheduler knew. The
+    loss does not concern them. Facts of earlier versions name none.
     """
 
     node_id: NodeId
     incarnation: int
     reason: str = "silent"
     lost_ns: int = 0
+    over: tuple[JobId, ...] = ()
 
 
 class NodeHeldBack(Fact, frozen=True, tag="node.held_back"):

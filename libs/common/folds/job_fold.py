@@ -257,13 +257,15 @@ def _note_charge(cluster: Cluster, job: Job, stamp: Stamp) -> None:
 
 def _used_ms(member: MemberView, placed_ms: int) -> int:
     """Return the member's run time by its own machine's clock, or the placed span if its node
-    measured none.
+    measured none. A member that refused to start did not run.
 
     Two schedulers' wall clocks may be far apart. The run time is bounded by the time from placement
     to close, with a margin: the scheduler's clock may go at half speed after a take-over
     (`Writer.now_ns`), and stand still during one. The member keeps the time that its node reported,
     because a scheduler that works ahead folds its own JobClosed with another time than the log's.
     """
+    if member.state == job_life.REFUSED:
+        return 0
     return min(member.run_ms, SPAN_PARTS * placed_ms + SPAN_MORE_MS) or placed_ms
 
 

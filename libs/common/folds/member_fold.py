@@ -5,7 +5,7 @@ job's state follows from its members' states alone, so the order of two nodes' f
 matter.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Container, Iterable
 from itertools import chain
 from operator import attrgetter
 from typing import Final
@@ -116,16 +116,21 @@ def homes_of(nodes: Iterable[NodeId], views: Iterable[GpuView]) -> tuple[NodeId,
     return tuple(dict.fromkeys(chain(nodes, map(_node_id_of, views))))
 
 
-def lose_if_gone(cluster: Cluster, job: Job, node_id: NodeId) -> bool:
+def lose_if_gone(
+    cluster: Cluster, job: Job, node_id: NodeId, seen_over: Container[JobId] | None = None
+) -> bool:
     """Mark the member lost if its node is lost or came back without it. Return whether it was.
 
     The result is the same in every order of the facts. A loss also affects a member that was over,
-    because its JobReleased may have crossed the NodeLost. A node that comes back without a member
-    that was over has lost nothing. An agent with another state directory proves nothing about the
-    member. A job that ignores the lease may live on a lost node until an operator declares the node
-    dead, and so may every job of a node that was lost without its lease watchdog.
+    because its JobReleased may have crossed the NodeLost, unless the NodeLost says that the
+    scheduler knew (`seen_over`; None: the fact is no NodeLost). A node that comes back without a
+    member that was over has lost nothing. An agent with another state directory proves nothing
+    about the member. A job that ignores the lease may live on a lost node until an operator
+    declares the node dead, and so may every job of a node that was lost without its lease watchdog.
     """
     member, node = job.members[node_id], cluster.nodes[node_id]
+    if member.state in job_life.MEMBER_OVER and (seen_over is None or job.job_id in seen_over):
+        return False
     gone = member.accounted < node.incarnation and known_to_agent(node, job, member)
     lost = node.dead if job.spec.ignores_lease else node.ended
     if member.incarnation <= lost or (gone and member.state not in job_life.MEMBER_OVER):

@@ -5,6 +5,7 @@ toggles, so a NodeLost and a NodeRegistered that crossed on the wire lead to the
 order.
 """
 
+from collections.abc import Collection
 from typing import Final
 
 from libs.common import facts as f
@@ -12,7 +13,7 @@ from libs.common.change import IGNORED, Change, Stamp
 from libs.common.folds import claim_fold, member_fold, membership_fold
 from libs.common.folds.device_fold import follow_devices, forget_health
 from libs.common.life import node_life
-from libs.common.model import ID_PATTERN, NodeId, attempt_key
+from libs.common.model import ID_PATTERN, JobId, NodeId, attempt_key
 from libs.common.state.cluster import Cluster, Node, is_removed
 from libs.common.state.node import LINKS_KEPT, LOSSES_KEPT, TEXT_MAX, TRANSPORTS, LinkView
 
@@ -117,7 +118,8 @@ def lost(cluster: Cluster, fact: f.NodeLost, stamp: Stamp) -> Change:
     if node.returned <= node.lost:
         node.state = node_life.NODE_LIFE.get((node.state, "node.lost"), node.state)
     moved = claim_fold.settle(cluster, node)
-    return Change(tuple(node.members), _lose_members(cluster, node, (fact.node_id, *moved)).nodes)
+    change = _lose_members(cluster, node, (fact.node_id, *moved), fact.over)
+    return Change(tuple(node.members), change.nodes)
 
 
 def declared_dead(cluster: Cluster, fact: f.NodeDeclaredDead, stamp: Stamp) -> Change:
@@ -180,12 +182,18 @@ def _account(cluster: Cluster, node: Node) -> None:
             cluster.jobs[job_id].members[node.node_id].accounted = node.incarnation
 
 
-def _lose_members(cluster: Cluster, node: Node, nodes: tuple[NodeId, ...]) -> Change:
+def _lose_members(
+    cluster: Cluster,
+    node: Node,
+    nodes: tuple[NodeId, ...],
+    seen_over: Collection[JobId] | None = None,
+) -> Change:
     """Mark members on this node lost. Return a change with their jobs, and all affected nodes."""
+    over = frozenset(seen_over) if seen_over is not None else None
     jobs = [
         job_id
         for job_id in list(node.members)
-        if member_fold.lose_if_gone(cluster, cluster.jobs[job_id], node.node_id)
+        if member_fold.lose_if_gone(cluster, cluster.jobs[job_id], node.node_id, over)
     ]
     members = [cluster.jobs[job_id].members[node.node_id] for job_id in jobs]
     return Change(tuple(jobs), tuple(dict.fromkeys((*nodes, *member_fold.homes(cluster, members)))))

@@ -4,6 +4,7 @@ Pure.
 """
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import Final
 
 from libs.common import reasons
@@ -15,7 +16,7 @@ from libs.common.facts import (
     NodeReturned,
 )
 from libs.common.life import job_life, node_life
-from libs.common.model import NodeId
+from libs.common.model import JobId, NodeId
 from libs.common.state.cluster import Node, is_removed
 from services.scheduler.decide.stops import stop_order
 from services.scheduler.leases import flapping
@@ -24,6 +25,8 @@ from services.scheduler.placement.bits import indexes
 from services.scheduler.state.state import State
 
 NONE: Final[tuple[AnyFact, ...]] = ()
+# The most jobs that one NodeLost names.
+OVER_MAX: Final = 1_024
 
 
 def bury_node(state: State) -> Sequence[AnyFact]:
@@ -34,7 +37,10 @@ def bury_node(state: State) -> Sequence[AnyFact]:
         node = state.cluster.nodes[state.capacity.nodes[index]]
         return (
             NodeLost(
-                node_id=node.node_id, incarnation=node.incarnation, reason=node_life.DECLARED_DEAD
+                node_id=node.node_id,
+                incarnation=node.incarnation,
+                reason=node_life.DECLARED_DEAD,
+                over=_seen_over(state, node),
             ),
         )
     return NONE
@@ -62,12 +68,39 @@ def lose_node(state: State, silent: Sequence[tuple[NodeId, int]]) -> Sequence[An
         node = state.cluster.nodes.get(node_id)
         if node is not None and node.usable and node.incarnation == incarnation:
             reason = node_life.SILENT if _surely_ended(node) else node_life.UNGUARDED
-            return (NodeLost(node.node_id, incarnation, reason, lost_ns=state.wall_ns),)
+            return (
+                NodeLost(
+                    node_id=node.node_id,
+                    incarnation=incarnation,
+                    reason=reason,
+                    lost_ns=state.wall_ns,
+                    over=_seen_over(state, node),
+                ),
+            )
         if node is not None and node.replaced and node.replaced[-1] == incarnation:
             return (
-                NodeLost(node_id=node.node_id, incarnation=incarnation, reason=reasons.REPLACED),
+                NodeLost(
+                    node_id=node.node_id,
+                    incarnation=incarnation,
+                    reason=reasons.REPLACED,
+                    over=_seen_over(state, node),
+                ),
             )
     return NONE
+
+
+def _seen_over(state: State, node: Node) -> tuple[JobId, ...]:
+    """Return the jobs whose part on the node holds nothing any more, at most OVER_MAX of them.
+
+    Those that are left out are lost.
+    """
+    jobs = state.cluster.jobs
+    over = (
+        job_id
+        for job_id in node.members
+        if jobs[job_id].members[node.node_id].state in job_life.MEMBER_OVER
+    )
+    return tuple(islice(over, OVER_MAX))
 
 
 def _surely_ended(node: Node) -> bool:
