@@ -7,6 +7,7 @@ from libs.common.errors import Refused
 from libs.common.model import KEEPER, Allocation, GpuHold, GpuId, JobId, NodeId, TenantId
 from libs.common.state.cluster import Cancel, Cluster, Job, MemberView
 from libs.common.state.ordering import SECOND_NS
+from libs.common.state.reservation import Reservation
 from libs.common.state.tenant import Tenant
 from services.api_gateway.intents import allocation_intents as intents
 from services.api_gateway.intents.job_intents import YEAR_S, submission
@@ -167,3 +168,37 @@ def test_an_extension_beyond_what_the_budget_has_left_is_refused() -> None:
         Problem, match="GPU hours left of its budget of 2, and this extension needs"
     ):
         intents.extension({"by": left_s + 1}, job, cluster)
+
+
+@pytest.mark.parametrize(
+    ("start_s", "end_s", "node", "tenants", "refused"),
+    [
+        (100, 200, "a", (), True),
+        (129, 130, "a", ("u",), True),
+        (130, 200, "a", ("u",), False),
+        (0, 61, "a", (), True),
+        (0, 60, "a", (), False),
+        (100, 200, "b", (), False),
+        (100, 200, "a", ("t",), False),
+    ],
+)
+def test_no_extension_reaches_into_a_reservation_of_others(
+    start_s: int, end_s: int, node: str, tenants: tuple[str, ...], refused: bool
+) -> None:
+    """It ends 60 s after its placement, plus its grace of 10 s, and is to last a minute longer."""
+    job = held(reservation="course", grace_s=10)
+    member = MemberView(node_id=NodeId("a"), incarnation=1, rank=0, gpus=(), accounted=1)
+    job.members = {NodeId("a"): member}
+    kept = Reservation(
+        name="course",
+        nodes=(NodeId(node),),
+        start_ns=BEGAN_NS + start_s * SECOND_NS,
+        end_ns=BEGAN_NS + end_s * SECOND_NS,
+        tenants=tuple(TenantId(name) for name in tenants),
+    )
+    cluster = Cluster(reservations={"course": kept})
+    if not refused:
+        assert intents.extension({"by": "1m"}, job, cluster)
+        return
+    with pytest.raises(Problem, match="course of its nodes begins at 1970-01-01T00:1"):
+        intents.extension({"by": "1m"}, job, cluster)

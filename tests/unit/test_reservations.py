@@ -6,7 +6,7 @@ import pytest
 
 from libs.common import facts as f
 from libs.common.facts import AnyFact
-from libs.common.model import JobId, NodeId, TenantId
+from libs.common.model import Allocation, JobId, NodeId, TenantId
 from services.scheduler.decide.decide import decide
 from services.scheduler.explain.explain import explain
 from services.scheduler.reservations import reservations
@@ -72,6 +72,15 @@ def test_a_job_begins_only_where_it_has_ended_before_others_time_begins(
 ) -> None:
     state = given(registered("a"), registered("b"), kept("a", **RED), waiting("j", **LASTS_100))
     assert begin(state, now_s) == [("j", placed_on)]
+
+
+@pytest.mark.parametrize(("expires_s", "placed_on"), [(90, "a"), (91, "b")])
+def test_an_allocation_begins_only_where_its_time_is_over_before_others_time_begins(
+    expires_s: int, placed_on: str
+) -> None:
+    held = waiting("j", allocation=Allocation(expires_s), grace_s=10)
+    state = given(registered("a"), registered("b"), kept("a", **RED), held)
+    assert begin(state) == [("j", placed_on)]
 
 
 def test_a_job_without_a_limit_keeps_off_a_node_once_a_time_is_set_there() -> None:

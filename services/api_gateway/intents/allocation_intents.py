@@ -21,7 +21,7 @@ from services.api_gateway.intents import job_intents, placement_fields
 from services.api_gateway.intents.fields import check_range, names_of
 from services.api_gateway.intents.job_intents import YEAR_S
 from services.api_gateway.problems import Problem
-from services.api_gateway.times import duration_s
+from services.api_gateway.times import duration_s, rfc3339
 
 # The duration of an allocation whose request gives none.
 EXPIRES_S: Final = 3_600
@@ -88,8 +88,8 @@ def _container(given: object) -> object:
 def extension(body: object, job: Job, cluster: Cluster) -> AllocationExtended:
     """Return the fact for `PATCH /v1/allocations/{ref}`.
 
-    Raises Refused, and Problem 409 if the allocation has not been placed, was released, or its
-    tenant has too few GPU hours left.
+    Raises Refused, and Problem 409 if the allocation has not been placed, was released, its tenant
+    has too few GPU hours left, or its nodes are reserved for others before the new end.
     """
     values = job_intents.body_fields({} if body is None else body, EXTEND_FIELDS)
     if "by" not in values:
@@ -118,12 +118,29 @@ def extension(body: object, job: Job, cluster: Cluster) -> AllocationExtended:
             f"by: the allocation would last longer than {YEAR_S // 86_400} days in all, which is "
             "the maximum: give a shorter time"
         )
+    _check_reservations(cluster, job, expires_ns)
     return AllocationExtended(
         job_id=job.job_id,
         attempt=job.attempt,
         expires_ns=expires_ns,
         user=job_intents.take_user(values),
     )
+
+
+def _check_reservations(cluster: Cluster, job: Job, expires_ns: int) -> None:
+    """Raise Problem 409 if the time that is added overlaps with a reservation of others."""
+    ends_ns = expires_ns + job.spec.grace_s * SECOND_NS
+    for each in cluster.reservations.values():
+        if each.is_for(job.spec, job.tenant, job.user) or job.members.keys().isdisjoint(each.nodes):
+            continue
+        if each.start_ns < ends_ns and job.expires_ns < each.end_ns:
+            what = "maintenance" if each.is_maintenance else "reservation"
+            text = (
+                f"allocation {job.job_id} cannot be extended until {rfc3339(expires_ns)}: the "
+                f"{what} {each.name} of its nodes begins at {rfc3339(each.start_ns)}: extend it by "
+                "less, or create another allocation"
+            )
+            raise Problem(409, text)
 
 
 def _check_budget(cluster: Cluster, tenant: Tenant, share_ms: int) -> None:

@@ -33,8 +33,11 @@ AT_ONCE: Final = 0
 def latest_end_ns(spec: JobSpec, placed_ns: int) -> int:
     """Return the latest end of an attempt that is placed at `placed_ns`.
 
-    Its node ends it at its time limit, counted from its start. UNKNOWN without a limit.
+    Its node ends it at its time limit, counted from its start. The scheduler ends an allocation
+    when its time is over, counted from the placement. UNKNOWN without either.
     """
+    if spec.allocation is not None:
+        return placed_ns + (spec.allocation.expires_s + spec.grace_s) * SECOND_NS
     if not spec.time_limit_s:
         return UNKNOWN
     return placed_ns + (spec.start_s + spec.time_limit_s + spec.grace_s) * SECOND_NS

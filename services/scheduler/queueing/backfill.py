@@ -81,7 +81,11 @@ def borrowers_behind(state: State, first: Job) -> tuple[JobId, ...]:
 def ends_in_time(job: Job, reservation: HeadReservation, now_ns: int) -> bool:
     """Return whether the job, started now or after its preflight, ends before the reservation
     begins.
+
+    No allocation does: its user may extend it.
     """
+    if job.spec.allocation is not None:
+        return False
     starts_ns = now_ns + PREFLIGHT_NS if job.spec.preflight else now_ns
     return latest_end_ns(job.spec, starts_ns) <= reservation.when_ns < UNKNOWN
 

@@ -2,7 +2,8 @@
 
 Pure, and a function of the folded state and the time. A job starts on a node only if it ends
 (`latest_end_ns`) before a reservation of others begins there. Without a time limit it does not
-start there at all while such a reservation is ahead. A job that names its own reservation runs in
+start there at all while such a reservation is ahead. The end of an allocation is known, and the
+gateway refuses to extend it into a reservation. A job that names its own reservation runs in
 it and nowhere else; once the reservation is over or cleared, it is an ordinary job. Running jobs
 are left alone. The simulation's checker is `reservations_are_kept`.
 """
