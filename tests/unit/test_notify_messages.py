@@ -4,12 +4,17 @@ import base64
 import hashlib
 import hmac
 import json
+from typing import Any
+
+import msgspec
 
 from libs.common import facts as f
+from libs.common.facts import AnyFact, kind_of
 from libs.common.model import JobId
 from services.api_gateway.notify import messages
 from services.api_gateway.notify.messages import Notice
-from services.api_gateway.notify.rules import About
+from services.api_gateway.notify.rules import About, choosable
+from tests.golden.examples import EXAMPLES
 
 KEY = messages.KEY_PREFIX + base64.b64encode(b"k" * 32).decode()
 FACT = f.JobClosed(job_id=JobId("j1"), attempt=2, outcome="failed", exit_code=3)
@@ -67,3 +72,30 @@ def test_long_texts_are_cut() -> None:
 def test_a_notice_without_a_thing_is_its_summary() -> None:
     plain = Notice(id="1-0", type="term.began", time="", cluster="lab", summary="began")
     assert messages.title(plain) == "began"
+
+
+MARKER = "--a-marker-in-the-command"
+
+
+def marked(value: Any) -> Any:
+    """Return plain values in which each command is the marker."""
+    if isinstance(value, dict):
+        return {key: [MARKER] if key == "command" else marked(each) for key, each in value.items()}
+    return [marked(each) for each in value] if isinstance(value, list) else value
+
+
+def test_no_message_holds_a_command() -> None:
+    examples = [each for each in EXAMPLES if kind_of(each) in choosable()]
+    assert {kind_of(each) for each in examples} == set(choosable())
+    facts: list[AnyFact] = [
+        msgspec.convert(marked(msgspec.to_builtins(each)), type(each)) for each in examples
+    ]
+    assert sum(MARKER in str(fact) for fact in facts) >= 2
+    for fact in facts:
+        assert MARKER not in messages.summary_of(fact), fact
+
+
+def test_a_message_says_who_submitted_a_job_or_deployed_a_model() -> None:
+    found = {type(each): messages.summary_of(each) for each in EXAMPLES}
+    assert found[f.JobSubmitted] == "submitted by ada"
+    assert found[f.ModelDeployed].endswith(": 2 replicas")

@@ -9,14 +9,19 @@ import base64
 import hashlib
 import hmac
 import re
+from collections.abc import Callable
 from email.message import EmailMessage
 from typing import Any, Final
 
 import msgspec
 
+from libs.common import facts as f
 from libs.common.facts import AnyFact, Unknown, kind_of
+from libs.common.quantities import counted
 from libs.common.safety.redaction import redacted
 from services.api_gateway.notify.rules import About
+from services.api_gateway.views import history
+from services.api_gateway.views.user_words import user_named
 
 # The fields of facts that are sent: numbers, names and words of Muster's own tables.
 SHOWN: Final = (
@@ -35,6 +40,13 @@ SHOWN: Final = (
     "share_ms",
     "run_ms",
 )
+# Summaries without the command, for the kinds whose summary in the audit trail shows it.
+_WITHOUT_COMMAND: Final[dict[type, Callable[[Any], str]]] = {
+    f.JobSubmitted: lambda x: f"submitted by {user_named(x.user)}",
+    f.ModelDeployed: lambda x: (
+        f"model {x.name} deployed by {user_named(x.user)}: {counted(x.spec.replicas, 'replica')}"
+    ),
+}
 TEXT_CHARS_MAX: Final = 1_000
 SUBJECT_CHARS_MAX: Final = 150
 KEY_PREFIX: Final = "whsec_"
@@ -58,6 +70,11 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
     nodes: tuple[str, ...] = ()
     data: dict[str, Any] = {}
+
+
+def summary_of(fact: AnyFact | Unknown) -> str:
+    """Return a one-line summary of the fact that never holds a command."""
+    return _WITHOUT_COMMAND.get(type(fact), history.summary)(fact)
 
 
 def notice_of(

@@ -21,11 +21,10 @@ from libs.common.transport.revisions import MemoryRevisions, Revisions
 from services.api_gateway.notify import rules
 from services.api_gateway.notify.delivery import KEEP_S, Delivery, Waiting, sealed_of
 from services.api_gateway.notify.lease import SendingLease
-from services.api_gateway.notify.messages import Notice, notice_of
+from services.api_gateway.notify.messages import Notice, notice_of, summary_of
 from services.api_gateway.notify.origins import Origins
 from services.api_gateway.notify.sending import Sender
 from services.api_gateway.times import rfc3339
-from services.api_gateway.views.history import summary
 from services.api_gateway.views.waiting import LogFollower
 
 if TYPE_CHECKING:
@@ -128,7 +127,7 @@ class Notifier:
             id=f"{seq}-{position}",
             time=rfc3339(commit.at_ns) or "",
             cluster=self.gateway.settings.cluster_id,
-            summary=summary(fact),
+            summary=summary_of(fact),
         )
         return Waiting(seq, position, commit.at_ns, notice)
 
