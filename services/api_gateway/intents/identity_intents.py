@@ -153,7 +153,8 @@ def tenant_removal(cluster: Cluster, tenant: Tenant, user: str) -> TenantSet:
     if left:
         text = (
             f"tenant {tenant.tenant} cannot be removed: it still has {', '.join(left)}: end its "
-            "jobs, undeploy its models and revoke its keys first"
+            "jobs, undeploy its models, release its locks, remove its secrets and notifications, "
+            "and then revoke its keys"
         )
         raise Problem(409, text)
     return TenantSet(tenant=tenant.tenant, removed=True, user=user)
@@ -166,6 +167,11 @@ def _remaining(cluster: Cluster, tenant: TenantId) -> Iterator[tuple[int, str]]:
         "deployed models",
     )
     yield sum(key.tenant == tenant for key in cluster.keys.values()), "keys"
+    # A tenant that is created later under this name would inherit these.
+    yield sum(each.tenant == tenant for each in cluster.secrets.values()), "secrets"
+    yield sum(each.tenant == tenant for each in cluster.notifications.values()), "notifications"
+    locks = cluster.locks.get(tenant)
+    yield locks.claims if locks is not None else 0, "claims on locks"
 
 
 def known_tenant(cluster: Cluster, name: str) -> Tenant | None:

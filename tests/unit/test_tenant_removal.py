@@ -1,0 +1,44 @@
+"""A tenant is removed only without anything that a later tenant of its name would inherit."""
+
+import pytest
+
+from libs.common import facts as f
+from libs.common.facts import AnyFact
+from libs.common.model import TenantId
+from services.api_gateway.intents import identity_intents as intents
+from services.api_gateway.problems import Problem
+from tests.given import given
+
+RED, BLUE = TenantId("red"), TenantId("blue")
+
+
+def notification(tenant: TenantId) -> f.NotificationSet:
+    return f.NotificationSet(tenant=tenant, name="n", form="webhook", shown="s", kinds=("job.",))
+
+
+def removal(*facts: AnyFact) -> f.TenantSet:
+    cluster = given(f.TenantSet(tenant=RED), f.TenantSet(tenant=BLUE), facts).cluster
+    return intents.tenant_removal(cluster, cluster.tenants[RED], "root")
+
+
+@pytest.mark.parametrize(
+    ("fact", "words"),
+    [
+        (f.SecretSet(tenant=RED, name="s", version=1), "1 secrets"),
+        (notification(RED), "1 notifications"),
+        (
+            f.LockRequested(tenant=RED, lock="l", holder="h", ttl_ms=1_000, user="ada"),
+            "1 claims on locks",
+        ),
+    ],
+)
+def test_a_tenant_with_something_that_its_successor_would_inherit_stays(
+    fact: AnyFact, words: str
+) -> None:
+    with pytest.raises(Problem, match=f"it still has {words}: "):
+        removal(fact)
+
+
+def test_what_other_tenants_have_does_not_matter() -> None:
+    others = (f.SecretSet(tenant=BLUE, name="s", version=1), notification(BLUE))
+    assert removal(*others) == f.TenantSet(tenant=RED, removed=True, user="root")
