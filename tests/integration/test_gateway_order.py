@@ -22,10 +22,15 @@ async def test_nodes_are_kept_for_a_tenant_listed_named_by_a_job_and_given_back(
 ) -> None:
     await world.writers.register("n1")
     await world.settle()
-    wish = {"nodes": ["n1"], "users": ["ada"], "duration": "2h", "start": "2030-01-01T00:00:00Z"}
+    wish = {
+        "nodes": ["n1"],
+        "users": ["default/ada"],
+        "duration": "2h",
+        "start": "2030-01-01T00:00:00Z",
+    }
     await world.ask("PUT", "/v1/reservations/course", 422, json=wish)
     made = await world.ask("PUT", "/v1/reservations/course", 201, json={**wish, "start": ""})
-    assert (made["nodes"], made["users"], made["maintenance"]) == (["n1"], ["ada"], False)
+    assert (made["nodes"], made["users"], made["maintenance"]) == (["n1"], ["default/ada"], False)
     assert [
         each["name"] for each in (await world.ask("GET", "/v1/reservations"))["reservations"]
     ] == ["course"]

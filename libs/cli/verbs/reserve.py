@@ -40,8 +40,8 @@ from libs.client.profile import read_profile
     "--for-user",
     "users",
     multiple=True,
-    metavar="USER",
-    help="Admit jobs of this user (repeatable).",
+    metavar="TENANT/USER",
+    help="Admit jobs of this user (repeatable). With one tenant, the user's name is enough.",
 )
 @click.option(
     "--from",

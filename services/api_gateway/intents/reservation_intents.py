@@ -14,7 +14,7 @@ from libs.common.facts import ReservationCleared, ReservationSet, check_fact_siz
 from libs.common.model import ID_PATTERN, NODES_MAX, JobSpec, NodeId, TenantId
 from libs.common.state.cluster import Cluster, Node, is_leaving
 from libs.common.state.ordering import SECOND_NS
-from libs.common.state.reservation import Reservation
+from libs.common.state.reservation import Reservation, member_named
 from services.api_gateway.intents.fields import check_known, check_range, convert
 from services.api_gateway.intents.identity_intents import DEFAULT
 from services.api_gateway.intents.order_intents import YEAR_S
@@ -28,7 +28,8 @@ class ReservationBody(msgspec.Struct, frozen=True, kw_only=True):
     """Nodes that are kept for some jobs, or free of jobs, for a time.
 
     Give `nodes`, or `count` and `node_labels`. The reservation begins at `start` (RFC 3339; empty:
-    now) and lasts `duration`. It is for jobs of these `tenants` or `users` that name it. During a
+    now) and lasts `duration`. It is for jobs of these `tenants` or `users` that name it. Users are
+    given as TENANT/USER; the name alone is enough if the cluster has one tenant. During a
     `maintenance` no job runs on the nodes.
     """
 
@@ -73,12 +74,30 @@ def reservation(
         start_ns=start_ns,
         end_ns=end_ns,
         tenants=tuple(TenantId(tenant) for tenant in request.tenants),
-        users=request.users,
+        users=tuple(_member(cluster, each) for each in request.users),
         user=user,
     )
     fact = msgspec.structs.replace(wanted, nodes=_nodes(cluster, request, wanted))
     check_fact_size(fact)
     return fact
+
+
+def _member(cluster: Cluster, given: str) -> str:
+    """Return a user as TENANT/USER. Raises Refused.
+
+    Two tenants may have users of the same name.
+    """
+    tenants = {*cluster.tenants, DEFAULT}
+    tenant, slash, user = given.partition("/")
+    if given and not slash and len(tenants) == 1:
+        return member_named(DEFAULT, given)
+    if not (tenant and user):
+        raise Refused(
+            f"users: {given[:64]!r} does not say of which tenant: write TENANT/USER, for example "
+            f"{member_named(min(tenants), given[:64] or 'ada')}"
+        )
+    check_known([tenant], tenants, "tenant")
+    return given
 
 
 def _span(request: ReservationBody, now_ns: int) -> tuple[int, int]:

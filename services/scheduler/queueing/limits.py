@@ -56,7 +56,7 @@ def is_owner_early(state: State, owner: Owner) -> bool:
     """Return whether the reservation that the jobs of this owner name has not begun yet."""
     name, user = owner.reserved
     known = state.cluster.reservations.get(name) if name else None
-    if known is None or not (owner.tenant in known.tenants or user in known.users):
+    if known is None or not known.admits(owner.tenant, user):
         return False
     return state.wall_ns < known.start_ns and state.wall_ns < known.end_ns
 
