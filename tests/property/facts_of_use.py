@@ -10,7 +10,7 @@ from libs.common.facts import AnyFact, DeviceUse
 from libs.common.life import job_life
 from libs.common.model import JobId, NodeId
 from libs.common.state.cluster import Cluster, Job
-from libs.common.state.job import idle_since_ns
+from libs.common.state.job import ended_members, idle_since_ns
 from tests.property.fact_values import KEYS, TENANTS
 
 NAMES = ("h100", "any")
@@ -84,6 +84,7 @@ def by_scheduler(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
                 since_ns=idle_since_ns(job) or NOT_NOW_NS,
                 ends_ns=chance.randrange(9),
                 policy_ns=chance.randrange(9),
+                ended=ended_members(job),
             )
 
 
@@ -100,6 +101,7 @@ def wild(word: str, number: int, job_id: JobId, node_id: NodeId) -> tuple[AnyFac
             since_ns=number,
             ends_ns=number,
             policy_ns=number,
+            ended=number,
         ),
         f.JobFinished(
             job_id=job_id,

@@ -103,7 +103,7 @@ LEFT_AT_DEFAULT = (
     "job.finished.exit_code",
     "job.finished.run_ms",
     "job.finished.use",
-    "job.idle_warned.policy_ns",
+    *("job.idle_warned.policy_ns", "job.idle_warned.ended"),
     "node.lost.over",
     *(
         f"usage.charged.{name}"

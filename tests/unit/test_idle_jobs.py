@@ -53,7 +53,7 @@ def hear(state: State, fact: f.AnyFact, at_s: float = 0) -> None:
 
 
 def warned(
-    idle_s: int, since_s: int, action: str, ends_s: int, policy_s: int = 0
+    idle_s: int, since_s: int, action: str, ends_s: int, policy_s: int = 0, ended: int = 0
 ) -> f.JobIdleWarned:
     return f.JobIdleWarned(
         job_id=J,
@@ -63,6 +63,7 @@ def warned(
         since_ns=since_s * SECOND_NS or 1,
         ends_ns=ends_s * SECOND_NS,
         policy_ns=policy_s * SECOND_NS,
+        ended=ended,
     )
 
 
@@ -170,6 +171,24 @@ def test_a_gang_is_idle_when_all_its_nodes_are() -> None:
     hear(state, seen("b", MINUTE), at_s=960)
     assert decisions(state, 1_000) == []
     assert decisions(state, 1_600) == [warned(700, 900, "release", 1_900)]
+
+
+def test_a_gang_of_which_one_rank_has_ended_is_idle_when_the_others_are() -> None:
+    state = running(nodes=("a", "b"))
+    hear(state, seen("a", MINUTE), at_s=60)
+    hear(state, finished("j", "b", 0), at_s=70)
+    assert decisions(state, 650) == [warned(649, 0, "release", 950, ended=1)]
+    assert decisions(state, 951) == [stopped()]
+
+
+def test_a_warning_that_the_end_of_a_member_overtook_is_void() -> None:
+    state = running(nodes=("a", "b"))
+    hear(state, seen("a", MINUTE), at_s=60)
+    hear(state, seen("b", MINUTE), at_s=60)
+    (warning,) = decisions(state, 650)
+    hear(state, finished("j", "b", 0), at_s=650)
+    hear(state, warning, at_s=650)
+    assert state.cluster.jobs[J].idle is None
 
 
 def test_a_replica_and_a_job_that_ends_are_left_alone() -> None:

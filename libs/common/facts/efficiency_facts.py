@@ -89,7 +89,8 @@ class JobIdleWarned(Fact, frozen=True, tag="job.idle_warned"):
     """The scheduler warned that all devices of a job have been idle for `idle_s`, since `since_ns`.
 
     If they stay idle, `action` follows at `ends_ns` (wall clock; 0: never). `policy_ns` is the time
-    of the IdlePolicySet that it follows; facts of earlier versions have 0.
+    of the IdlePolicySet that it follows; facts of earlier versions have 0. `ended` counts the
+    members that had ended, which do not count.
     """
 
     job_id: JobId
@@ -99,6 +100,7 @@ class JobIdleWarned(Fact, frozen=True, tag="job.idle_warned"):
     since_ns: int = 0
     ends_ns: int = 0
     policy_ns: int = 0
+    ended: int = 0
 
 
 EfficiencyWish = PriceSet | IdlePolicySet

@@ -14,7 +14,7 @@ from libs.common.life import job_life
 from libs.common.model import NodeId
 from libs.common.prices import Price
 from libs.common.state.cluster import Charge, Cluster, Job, MemberView, known_to_agent, tenant_of
-from libs.common.state.job import IdleWarning, idle_since_ns
+from libs.common.state.job import IdleWarning, ended_members, idle_since_ns
 from libs.common.state.ordering import MIB
 
 # Models of GPUs that a charge names apart, and letters of such a name. Further ones count together.
@@ -71,9 +71,11 @@ def _runs(cluster: Cluster, job: Job, member: MemberView) -> bool:
 
 
 def idle_warned(cluster: Cluster, fact: f.JobIdleWarned, stamp: Stamp) -> Change:
-    """Note a warning, unless a device has computed since it was decided."""
+    """Note a warning, unless a device has computed, or a member ended, since it was decided."""
     job = member_fold.current(cluster, fact.job_id, fact.attempt)
     if job is None or not fact.since_ns or idle_since_ns(job) != fact.since_ns:
+        return IGNORED
+    if ended_members(job) != fact.ended:
         return IGNORED
     job.idle = IdleWarning(
         idle_s=fact.idle_s,

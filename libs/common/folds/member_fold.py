@@ -142,6 +142,7 @@ def lose_member(cluster: Cluster, job: Job, member: MemberView) -> bool:
     after = job_life.MEMBER_LIFE.get((member.state, "node.lost"))
     if after is None:
         return False
+    had_ended = member.state in job_life.MEMBER_ENDED
     member.state = after
     member.exit_code, member.signal, member.reason, member.detail, member.run_ms = (
         None,
@@ -152,7 +153,8 @@ def lose_member(cluster: Cluster, job: Job, member: MemberView) -> bool:
     )
     member.ready, member.ready_ns, member.ended_ns = False, 0, 0
     member.use = None
-    end_idle(cluster, job, member)
+    if not had_ended:
+        end_idle(cluster, job, member)
     ledger.release(cluster, job, member)
     _follow_members(job)
     return True

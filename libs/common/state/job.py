@@ -211,9 +211,17 @@ _ENDED: Final = frozenset(job_life.MEMBER_ENDED)
 
 
 def idle_since_ns(job: Job) -> int:
-    """Return since when all devices of the attempt are idle; 0 if one of its members works."""
-    times = [member.idle_ns for member in job.members.values()]
+    """Return since when all devices of the attempt are idle; 0 if one of its members works.
+
+    Members that have ended do not count.
+    """
+    times = [member.idle_ns for member in job.members.values() if member.state not in _ENDED]
     return max(times) if times and all(times) else 0
+
+
+def ended_members(job: Job) -> int:
+    """Return the number of members whose process has ended, or never began."""
+    return sum(member.state in _ENDED for member in job.members.values())
 
 
 def has_mixed_images(job: Job) -> bool:

@@ -12,7 +12,7 @@ from libs.common import reasons
 from libs.common.facts import AnyFact, JobIdleWarned
 from libs.common.life import job_life
 from libs.common.state.cluster import Job, Tenant
-from libs.common.state.job import IdleWarning, idle_since_ns
+from libs.common.state.job import IdleWarning, ended_members, idle_since_ns
 from libs.common.state.ordering import SECOND_NS
 from services.scheduler.decide.stops import stop_order
 from services.scheduler.state.state import State
@@ -59,6 +59,7 @@ def _due(job: Job, tenant: Tenant, wall_ns: int) -> AnyFact | None:
             since_ns=since_ns,
             ends_ns=wall_ns + tenant.idle_grace_s * SECOND_NS if ends else 0,
             policy_ns=tenant.idle_set_ns,
+            ended=ended_members(job),
         )
     if not 0 < warning.ends_ns <= wall_ns:
         return None
