@@ -58,6 +58,18 @@ def test_lines_add_up_to_the_charge_with_an_idle_line() -> None:
         assert sum(line.share_ms for line in found.lines if line.payer == payer) == charged
 
 
+def test_a_charge_of_several_parts_counts_once_in_a_line() -> None:
+    parts = (
+        f.ChargePart("H100", 60, 100, 6, "EUR"),
+        f.ChargePart("H100", 40, 200, 8, "EUR"),
+        f.ChargePart("A100", 10, 100, 1, "USD"),
+    )
+    made = Bill()
+    made.add(f.UsageCharged(job_id=JobId("j1"), attempt=1, tenant=A, share_ms=110, parts=parts))
+    found = made.answer(1).lines
+    assert [(line.share_ms, line.charges) for line in found] == [(100, 1), (10, 1)]
+
+
 def test_too_many_lines_are_merged_by_user_and_then_by_tenant() -> None:
     keys, users = Bill(), Bill()
     for number in range(bill.LINES_MAX + 1):

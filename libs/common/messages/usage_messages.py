@@ -59,7 +59,8 @@ class UsageLine(msgspec.Struct, omit_defaults=True):
     `payer` is charged for `share_ms`. Requests, tokens and the share count when they were recorded:
     requests when they ended, shares when the job or replica was charged, at its end. In
     `busy_share_ms` devices computed and in `idle_share_ms` they did not; the rest was not measured.
-    `charges` counts the charges that the line has a part of.
+    `charges` counts the charges that the line has a part of. When lines are merged, their counts
+    are added, so a charge with a part in two of them counts twice.
     """
 
     payer: str

@@ -82,14 +82,18 @@ class Bill:
                 costs = self.costs.setdefault(fact.tenant, {})
                 costs[part.currency] = costs.get(part.currency, 0) + part.cost_micros
         job = fact.job_id if self.by_job else ""
+        names: set[Name] = set()
         for cell in cells_of(fact):
-            line = self._line(self._name(fact.tenant, cell, job, period))
+            name = self._name(fact.tenant, cell, job, period)
+            line = self._line(name)
+            names.add(name)
             line.share_ms += cell.share_ms
             line.cost_micros += cell.cost_micros
             line.busy_share_ms += cell.busy_share_ms
             line.idle_share_ms += cell.idle_share_ms
             line.energy_mj += cell.energy_mj
-            line.charges += 1
+        for name in names:
+            self.lines[name].charges += 1
 
     def _name(self, payer: str, cell: Cell, job: str, period: str) -> Name:
         return Name(
