@@ -37,6 +37,17 @@ NO_PRICE: Final = Price(0, 0, "")
 PriceList = Mapping[str, Sequence[Price]]
 
 
+def removed_longest(prices: PriceList) -> str:
+    """Return the name whose price was removed longest ago; empty if none is removed now."""
+    removed = [(kept[-1].from_ns, name) for name, kept in prices.items() if not kept[-1].currency]
+    return min(removed, default=(0, ""))[1]
+
+
+def has_room(prices: PriceList) -> bool:
+    """Return whether the list takes a new name, if need be instead of a removed one."""
+    return len(prices) < NAMES_MAX or removed_longest(prices) != ""
+
+
 def words_of(text: str) -> tuple[str, ...]:
     """Return the words of a model's name or of a price's name, in lower case."""
     return tuple(_WORD.findall(text.lower()))

@@ -43,6 +43,7 @@ def test_the_currency_is_that_of_the_last_price() -> None:
         ("h100", {"price": "0.0000001", "currency": "EUR"}, "at most six decimal places"),
         ("h100", {"price": -1, "currency": "EUR"}, "out of range"),
         ("h100", {"price": "1e99", "currency": "EUR"}, "out of range"),
+        ("h100", {"price": "1e999999", "currency": "EUR"}, "'1e999999' is not a price"),
         ("h100", {"price": 1, "curency": "EUR"}, "did you mean 'currency'"),
     ],
 )
@@ -52,9 +53,20 @@ def test_an_invalid_price_is_refused(name: str, body: Any, words: str) -> None:
 
 
 def test_a_full_price_list_takes_no_new_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(intents, "NAMES_MAX", 0)
-    with pytest.raises(Problem, match="use one of them"):
+    monkeypatch.setattr(prices, "NAMES_MAX", 0)
+    with pytest.raises(Problem, match="use or remove one of them"):
         intents.price(CLUSTER, {"price": 1, "currency": "EUR"}, "h100", "")
+
+
+def test_a_removed_name_makes_room_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prices, "NAMES_MAX", 2)
+    cluster = given().cluster
+    for name in ("h100", "a100"):
+        tell(cluster, f.PriceSet(name=name, micros_per_hour=1, currency="EUR"), at_s=1)
+    for at_s, name in ((3, "h100"), (2, "a100")):
+        tell(cluster, intents.price_removal(cluster, name, "ada"), at_s=at_s)
+    tell(cluster, intents.price(cluster, {"price": 1, "currency": "EUR"}, "b200", ""), at_s=4)
+    assert list(cluster.prices) == ["h100", "b200"]
 
 
 def test_a_price_is_removed_from_now_on() -> None:

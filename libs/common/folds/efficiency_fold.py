@@ -24,10 +24,15 @@ OTHER_MODELS: Final = "other"
 
 
 def price_set(cluster: Cluster, fact: f.PriceSet, stamp: Stamp) -> Change:
-    """Add a price. The moments of one name never go backwards, whatever the gateways' clocks."""
+    """Add a price. The moments of one name never go backwards, whatever the gateways' clocks.
+
+    In a full list a new name takes the place of the one that was removed longest ago.
+    """
     kept = cluster.prices.get(fact.name, [])
-    if not kept and (fact.removed or len(cluster.prices) >= prices.NAMES_MAX):
+    if not kept and (fact.removed or not prices.has_room(cluster.prices)):
         return IGNORED
+    if not kept and len(cluster.prices) >= prices.NAMES_MAX:
+        del cluster.prices[prices.removed_longest(cluster.prices)]
     from_ns = max(stamp.at_ns, kept[-1].from_ns) if kept else stamp.at_ns
     price = (
         Price(from_ns, 0, "")

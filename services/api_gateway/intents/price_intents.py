@@ -4,7 +4,7 @@ Pure. Money is kept in millionths of the currency. Tests: tests/unit/test_price_
 """
 
 import re
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Final
 
 import msgspec
@@ -12,7 +12,7 @@ import msgspec
 from libs.common.errors import Refused
 from libs.common.facts import IdlePolicySet, PriceSet
 from libs.common.model import TenantId
-from libs.common.prices import ANY, NAMES_MAX, Price
+from libs.common.prices import ANY, NAMES_MAX, Price, has_room
 from libs.common.state.cluster import Cluster
 from services.api_gateway.intents.fields import check_known, check_one_of, check_range, convert
 from services.api_gateway.problems import Problem
@@ -69,8 +69,8 @@ def price(cluster: Cluster, body: object, name: str, user: str) -> PriceSet:
             f"price: {name[:64]!r} is not the name of a GPU: write words of its model in small "
             f'letters, for example h100, or "{ANY}" for all others'
         )
-    if name not in cluster.prices and len(cluster.prices) >= NAMES_MAX:
-        raise Problem(409, f"the price list has {NAMES_MAX} names: use one of them")
+    if name not in cluster.prices and not has_room(cluster.prices):
+        raise Problem(409, f"the price list has {NAMES_MAX} names: use or remove one of them")
     if not isinstance(body, dict) or "price" not in body:
         raise Refused('price: missing: give the price of one GPU for one hour, for example "2.50"')
     check_known(body, PRICE_FIELDS, "field")
@@ -100,7 +100,7 @@ def micros_of(text: str | float) -> int:
     """Return a price in millionths. Raises Refused."""
     try:
         exact = Decimal(str(text)) * MICROS
-    except InvalidOperation:
+    except ArithmeticError:
         exact = Decimal("NaN")
     if not exact.is_finite() or exact != exact.to_integral_value():
         raise Refused(
