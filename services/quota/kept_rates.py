@@ -99,7 +99,7 @@ class KeptRates:
             data, revision = await self.store.get(number)
             other = self._read(data)
             self.revisions[number] = revision
-            if other is not None:
+            if other is not None and other.epoch != self.epoch:
                 self.rates.merge(other)
             if isinstance(error, Unavailable):
                 raise

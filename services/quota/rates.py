@@ -72,7 +72,8 @@ class Rates:
         self.given: dict[Account, Given] = {}
         self.limits: dict[Account, tuple[int, int]] = {}
         self.marks: dict[Account, Given] = {}
-        self.restored: dict[Account, None] = {}
+        # The part of `given` that other processes gave at most, by their marks.
+        self.restored: dict[Account, Given] = {}
 
     def restore(self, pages: Iterable[Page]) -> None:
         """Count what an earlier process gave, by all of its pages, and begin to give if this one
@@ -83,7 +84,8 @@ class Rates:
             self.merge(page)
 
     def merge(self, page: Page) -> None:
-        """Count everything up to the marks of the page as given. An older minute is ignored.
+        """Count everything up to the marks of another process's page as given, besides what this
+        process gave. An older minute is ignored.
 
         The marks are stored again with each page of this process, because the next process reads
         only the newest one.
@@ -93,10 +95,12 @@ class Rates:
             return
         for mark in page.marks:
             account = mark.tenant, mark.account
-            self.restored[account] = None
+            known = self.restored.setdefault(account, Given())
             given = self.given.setdefault(account, Given())
-            given.requests = max(given.requests, mark.requests)
-            given.tokens = max(given.tokens, mark.tokens)
+            given.requests += max(0, mark.requests - known.requests)
+            given.tokens += max(0, mark.tokens - known.tokens)
+            known.requests = max(known.requests, mark.requests)
+            known.tokens = max(known.tokens, mark.tokens)
 
     def is_covered(self, account: Account) -> bool:
         """Return whether a stored mark covers all that the account got in the present minute."""
@@ -150,6 +154,20 @@ class Rates:
         )
         left = max(0, limits[0] - given.requests), max(0, limits[1] - given.tokens)
         return Slice(self.window, left_ms, granted, requests, tokens, *limits, *left)
+
+    def confirmed(self, ask: SliceAsk, answer: Slice) -> Slice:
+        """Return the answer, or an empty one if a page that was merged since leaves no room for the
+        slice, which is taken back then.
+        """
+        given = self.given.get((ask.tenant, ask.account), Given())
+        is_over = (answer.requests_limit and given.requests > answer.requests_limit) or (
+            answer.tokens_limit and given.tokens > answer.tokens_limit
+        )
+        if not answer.given or answer.window != self.window or not is_over:
+            return answer
+        given.requests = max(0, given.requests - answer.requests)
+        given.tokens = max(0, given.tokens - answer.tokens)
+        return msgspec.structs.replace(answer, given=False, requests=0, tokens=0)
 
     def take_back(self, back: SliceReturn, now_ns: int) -> None:
         """Take back what a gateway does not need of the present minute; slices of earlier minutes

@@ -120,6 +120,7 @@ class Quota:
         answer = self.rates.reserve(limits, ask, self.clock.wall_ns())
         try:
             await self.kept.cover((ask.tenant, ask.account))
+            answer = self.rates.confirmed(ask, answer)
         except Fenced as error:
             logger.warning("%s", error)  # the reader ends this process when it has the later term
             return None

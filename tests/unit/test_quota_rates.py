@@ -207,3 +207,33 @@ def test_accounts_without_a_limit_are_not_stored() -> None:
     rates = open_rates()
     assert rates.reserve(tenant(), SliceAsk(T, 5, 500), MINUTE).given
     assert rates.is_covered((T, "")) and not any(page.marks for page in stored(rates))
+
+
+def test_two_processes_give_one_minute_s_budget_once() -> None:
+    """The former process gives its last slice after the new one has read its marks."""
+    limited, ask = tenant(tokens=100), SliceAsk(T, 0, 60)
+    former = open_rates()
+    new = restarted(stored(former), MINUTE)
+    assert former.reserve(limited, ask, MINUTE).given
+    late = stored(former)
+    answer = new.reserve(limited, ask, MINUTE)
+    assert answer.given and new.confirmed(ask, answer) == answer
+    for page in late:
+        new.merge(page)
+    refused = new.confirmed(ask, answer)
+    assert (refused.given, refused.tokens) == (False, 0)
+    assert new.confirmed(ask, refused) == refused
+    assert new.reserve(limited, SliceAsk(T, 0, 40), MINUTE).given
+    assert not new.reserve(limited, SliceAsk(T, 0, 1), MINUTE).given
+
+
+def test_what_a_process_gave_counts_besides_a_mark_that_it_did_not_know() -> None:
+    limited, former = tenant(requests=80), open_rates()
+    new = restarted(stored(former), MINUTE)
+    assert former.reserve(limited, SliceAsk(T, 30, 0), MINUTE).given
+    assert new.reserve(limited, SliceAsk(T, 30, 0), MINUTE).given
+    for page in stored(former):
+        new.merge(page)
+        new.merge(page)
+    assert not new.reserve(limited, SliceAsk(T, 21, 0), MINUTE).given
+    assert new.reserve(limited, SliceAsk(T, 20, 0), MINUTE).given
