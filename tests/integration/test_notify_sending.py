@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from email.message import EmailMessage
 from pathlib import Path
@@ -75,6 +76,30 @@ async def test_a_mail_whose_try_ended_late_and_well_is_not_sent_again(
 def test_nothing_is_given_to_the_relay_after_the_time_of_the_try() -> None:
     with pytest.raises(Unavailable, match="in time"):
         mailing.send_mail(Settings(smtp_host="localhost"), mail("1"), 0.0)
+
+
+async def test_no_step_of_a_mail_begins_after_the_time_of_the_try() -> None:
+    heard: list[bytes] = []
+
+    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"220 ready\r\n")
+        while line := await reader.readline():
+            heard.append(line[:4].upper())
+            await asyncio.sleep(1.2 if heard[-1] == b"MAIL" else 0)
+            writer.write(b"250 well\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(relay, "127.0.0.1", 0)
+    settings = Settings(
+        smtp_host="127.0.0.1", smtp_port=server.sockets[0].getsockname()[1], smtp_tls="off"
+    )
+    message = mail("1")
+    message["From"] = "muster@example.org"
+    with pytest.raises(Unavailable):
+        await asyncio.to_thread(mailing.send_mail, settings, message, time.monotonic() + 1)
+    await asyncio.sleep(0.5)
+    server.close()
+    assert b"RCPT" not in heard and b"DATA" not in heard
 
 
 async def test_a_look_up_keeps_its_turn_until_its_thread_has_ended(

@@ -4,17 +4,21 @@ Tests: tests/integration/test_notify_sending.py.
 """
 
 import asyncio
+import math
 import smtplib
 import ssl
 import time
 from concurrent.futures import ThreadPoolExecutor
 from email.message import EmailMessage
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from libs.common.errors import Unavailable
 from libs.common.settings.settings import Settings
 from services.api_gateway.notify.trust import tls_context
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 # Longest wait for one step of the relay.
 STEP_S: Final = 8.0
@@ -83,13 +87,12 @@ def send_mail(settings: Settings, message: EmailMessage, until_s: float) -> None
     """
     try:
         _check_time(until_s)
-        with _connected(settings) as relay:
+        with _connected(settings, until_s) as relay:
             if settings.smtp_tls == STARTTLS:
                 relay.starttls(context=tls_context(settings))
             if settings.smtp_user:
                 password = Path(settings.smtp_password_file).read_text().strip()
                 relay.login(settings.smtp_user, password)
-            _check_time(until_s)
             relay.send_message(message)
     except smtplib.SMTPResponseException as error:
         raise Unavailable(f"the mail relay refused the mail ({error.smtp_code})") from None
@@ -106,9 +109,39 @@ def _check_time(until_s: float) -> None:
         raise Unavailable("the mail relay did not answer in time")
 
 
-def _connected(settings: Settings) -> smtplib.SMTP:
-    if settings.smtp_tls == TLS:
-        return smtplib.SMTP_SSL(
-            settings.smtp_host, settings.smtp_port, timeout=STEP_S, context=tls_context(settings)
-        )
-    return smtplib.SMTP(settings.smtp_host, settings.smtp_port, timeout=STEP_S)
+class _Relay(smtplib.SMTP):
+    """A connection on which no step begins or lasts after `until_s`."""
+
+    until_s = math.inf
+
+    def send(self, s: "ReadableBuffer | str") -> None:
+        self._limit()
+        super().send(s)
+
+    def getreply(self) -> tuple[int, bytes]:
+        self._limit()
+        return super().getreply()
+
+    def _limit(self) -> None:
+        left_s = self.until_s - time.monotonic()
+        if left_s <= 0:
+            self.close()
+            raise smtplib.SMTPServerDisconnected("the time of the try is over")
+        if self.sock is not None:
+            self.sock.settimeout(min(STEP_S, left_s))
+
+
+class _RelayOverTls(_Relay, smtplib.SMTP_SSL):
+    """The same over TLS from the beginning."""
+
+
+def _connected(settings: Settings, until_s: float) -> _Relay:
+    timeout_s = min(STEP_S, until_s - time.monotonic())
+    host, port = settings.smtp_host, settings.smtp_port
+    relay = (
+        _RelayOverTls(host, port, timeout=timeout_s, context=tls_context(settings))
+        if settings.smtp_tls == TLS
+        else _Relay(host, port, timeout=timeout_s)
+    )
+    relay.until_s = until_s
+    return relay
