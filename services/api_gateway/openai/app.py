@@ -1,7 +1,7 @@
 """The endpoints of the OpenAI API: models from the fold, and the three that a replica answers.
 
-This is raw ASGI behind the edge and in front of the other routes, because Starlette's own path costs
-more than all of it. Every failure is an ApiError, rendered in one place.
+This is raw ASGI behind the edge and in front of the other routes, because Starlette's own path
+costs more than all of it. Every failure is an ApiError, rendered in one place.
 """
 
 from typing import TYPE_CHECKING, Final
