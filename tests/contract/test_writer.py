@@ -14,7 +14,7 @@ import pytest
 
 from libs.common import facts as f
 from libs.common import fold, subjects
-from libs.common.errors import Fenced, Unavailable
+from libs.common.errors import Corrupt, Fenced, Unavailable
 from libs.common.model import JobId
 from libs.common.process.clock import SystemClock
 from libs.common.state.cluster import Cluster
@@ -101,6 +101,16 @@ class Faulty:
 
     def read(self, after: int) -> AsyncIterator[list[Entry]]:
         return self.log.read(after)
+
+
+async def test_a_writer_stops_when_the_log_gives_it_the_place_of_a_commit_that_was_read(
+    logs: Logs,
+) -> None:
+    """The log has lost commits: what this process knows of them must not go on in new ones."""
+    writer = Writer(await logs(), SystemClock(), SUBJECT, lambda: 1)
+    await writer.attach()
+    with pytest.raises(Corrupt, match="the log ends at 1, before 1: it was lost"):
+        await writer.commit([admitted(1)])
 
 
 async def test_withdrawn_facts_are_not_stored_and_the_others_are(logs: Logs) -> None:

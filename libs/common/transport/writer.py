@@ -17,7 +17,7 @@ from libs.common.errors import Fenced, Refused, Unavailable
 from libs.common.facts import AnyFact, Commit
 from libs.common.process.clock import Clock, warn_if_behind
 from libs.common.transport.fair_groups import FairGroups, Group
-from libs.common.transport.log import AppendRefused, AppendUnknown, Entry, Log
+from libs.common.transport.log import AppendRefused, AppendUnknown, Entry, Log, shorter
 
 # An election takes 4 to 9 s. After this time the process exits, and its service manager restarts
 # it.
@@ -179,7 +179,7 @@ class Writer:
     async def run(self) -> None:
         """Commit queued facts until cancelled.
 
-        Raises Fenced or Unavailable. At its end all waiting futures raise Unavailable.
+        Raises Fenced, Unavailable or Corrupt. At its end all waiting futures raise Unavailable.
         """
         groups: list[Group] = []
         try:
@@ -261,9 +261,14 @@ class Writer:
         )
 
     async def _store(self, data: bytes) -> int:
+        """Append a commit. Raises Corrupt if the log gives it the place of one that was read: then
+        the log has lost commits, and this process must not go on with what it knows of them.
+        """
         self.in_flight = data
-        sent = self.clock.boot_ns()
+        sent, seen = self.clock.boot_ns(), self.seen()
         seq = await self._append(data)
+        if seq <= seen:
+            raise shorter(seq, seen)
         self.in_flight = b""
         self.expected, self.number, self.acked_boot_ns = seq, f.next_number(self.number), sent
         return seq
