@@ -309,7 +309,9 @@ class Scheduler:
         self.renewals.hear(self.acked, beat, now)
         # An agent with an older roster counts a leaving node, or goes by a former timing.
         counts_alike = beat.roster_seq >= roster_needed(self.acked) or not node.peer_address
-        hears = counts_alike and not self.leases.is_deaf(self.acked, beat.node_id, now)
+        # A deaf node gets no lease, so that it is lost. While none can be lost, that would last.
+        is_deaf = self.leases.is_deaf(self.acked, beat.node_id, now)
+        hears = counts_alike and (self.renewals.few_renewed or not is_deaf)
         usable = node.usable and ahead.usable and hears and self.may_grant(now)
         return self._lease(beat, OK, self._grant(beat, now) if usable else 0)
 

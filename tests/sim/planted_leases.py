@@ -109,6 +109,19 @@ def a_job_that_ignores_its_lease_is_requeued_too_early(patch: pytest.MonkeyPatch
     patch.setattr(member_fold, "lose_if_gone", hasty)
 
 
+def a_majority_that_heard_nothing_gets_no_lease_again(patch: pytest.MonkeyPatch) -> None:
+    """A former bug: nodes that heard nothing for a while get no lease, although none can be lost,
+    because most nodes heard nothing.
+    """
+    check = Renewals.check
+
+    def forgetful(self: Renewals, cluster: Cluster, now: int) -> None:
+        check(self, cluster, now)
+        self.few_renewed = False
+
+    patch.setattr(Renewals, "check", forgetful)
+
+
 def silence_before_a_return_counts(patch: pytest.MonkeyPatch) -> None:
     """A former bug: a returned node is lost again for its silence before the return."""
     patch.setattr(Leases, "_watch", lambda self, cluster, now: None)

@@ -8,8 +8,11 @@ import pytest
 from libs.common import facts as f
 from libs.common.life import node_life
 from services.scheduler.leases.leases import Leases
+from tests.sim import planted_leases
+from tests.sim.bus import CONTROL
 from tests.sim.checkers import ALL
 from tests.sim.checkers.checker import Checker
+from tests.sim.deep import ONE_WAY
 from tests.sim.faults import CUT, DEAF, MUTE, Blow, Plan
 from tests.sim.weather import Rates
 from tests.sim.world import Result, simulate
@@ -93,6 +96,23 @@ def test_a_link_that_fails_for_less_than_a_lease_again_and_again_loses_no_node(s
 
     blows = tuple(Blow(4.0 + 3.0 * number, CUT, NODE, 1.2) for number in range(8))
     assert ran(seed, blows, NeverLost).found is None
+
+
+# No node hears the leader, but each is heard.
+UNHEARD = tuple(Blow(4.0, ONE_WAY, f"{CONTROL}>n{number}", 20.0) for number in range(len(NODES)))
+
+
+def test_jobs_go_on_once_most_nodes_hear_the_leader_again() -> None:
+    assert ran(1, UNHEARD).found is None
+
+
+@pytest.mark.drill
+def test_planted_loss_of_all_leases_by_a_deaf_majority_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    planted_leases.a_majority_that_heard_nothing_gets_no_lease_again(monkeypatch)
+    found = ran(1, UNHEARD).found
+    assert found is not None and found.checker == "every_job_ends"
 
 
 def test_planted_trust_in_a_node_that_hears_nothing_is_found(

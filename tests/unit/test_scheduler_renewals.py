@@ -75,6 +75,16 @@ class Watched:
 A, B, C, D = NAMES
 
 
+def test_few_nodes_are_renewed_until_half_of_them_name_a_new_lease() -> None:
+    watched = Watched().go(5_000, *NAMES)
+    assert not watched.renewals.few_renewed
+    assert watched.go(SILENCE_MS, A).renewals.few_renewed
+    assert not watched.go(3_000, A, B).renewals.few_renewed
+    assert watched.go(SILENCE_MS).renewals.few_renewed
+    watched.renewals.begin(watched.now_ms * MS)
+    assert not watched.renewals.few_renewed
+
+
 def test_a_silent_node_is_lost_while_its_peers_are_renewed() -> None:
     watched = Watched().go(5_000, *NAMES).go(SILENCE_MS, A, B, C)
     assert "d" in watched.losable()

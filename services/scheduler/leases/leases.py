@@ -86,6 +86,8 @@ class Leases:
         margin, and has named no new lease.
 
         It gets no more leases, so it is lost like a silent node. Its next registration ends this.
+        While fewer than half of all nodes are renewed, none can be lost: then all get leases, and
+        those that hear again name them.
         """
         since = self.unnamed_since.get(node_id)
         return since is not None and now - since > slowest_timing(cluster).silence_ms * MS

@@ -98,6 +98,8 @@ class Renewals:
         self.nodes: dict[NodeId, _Renewal] = {}
         self.short: list[int] = []
         self.absent: list[int] = []
+        # At the last check fewer than half of all nodes were renewed: no node can be lost now.
+        self.few_renewed = False
 
     def begin(self, now: int) -> None:
         """Begin a term."""
@@ -105,6 +107,7 @@ class Renewals:
         self.nodes.clear()
         self.short.clear()
         self.absent.clear()
+        self.few_renewed = False
 
     def hear(self, cluster: Cluster, beat: Heartbeat, now: int) -> None:
         """Note a heartbeat. The agent held the lease that it names at most `lease_took_ns` after it
@@ -153,6 +156,7 @@ class Renewals:
                 self.short[index] = now
             if counted >= ROSTER_MIN and 2 * (renewed + replaced) < counted:
                 self.absent[index] = now
+        self.few_renewed = counted >= ROSTER_MIN and 2 * renewed < counted
         self.checked = now
 
     def losable(
