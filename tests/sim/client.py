@@ -30,10 +30,14 @@ class Client:
         await self.writer.attach()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.writer.run())
-            loop = asyncio.get_running_loop()
-            for act in self.acts:
-                await asyncio.sleep(max(0.0, act.at_s - loop.time()))
-                tasks.create_task(self._record(act))
+            await self.act(tasks)
+
+    async def act(self, tasks: asyncio.TaskGroup) -> None:
+        """Begin every act at its time."""
+        loop = asyncio.get_running_loop()
+        for act in self.acts:
+            await asyncio.sleep(max(0.0, act.at_s - loop.time()))
+            tasks.create_task(self._record(act))
 
     def say(self, fact: AnyFact) -> None:
         """Record one fact now, once, without waiting for the answer."""

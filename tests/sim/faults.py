@@ -117,6 +117,8 @@ class Plan(msgspec.Struct, frozen=True):
     lease_ms: int = LEASE_MS
     lock_users: int = 0
     hash_every: int = 0
+    # Commits after which the gateway stores a snapshot; 0: the gateway only records (`client.py`).
+    snapshot_every: int = 0
 
     @property
     def over_s(self) -> float:

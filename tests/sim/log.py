@@ -12,13 +12,15 @@ from typing import Final
 from libs.common.errors import Corrupt, Unavailable
 from libs.common.transport.log import AppendRefused, AppendUnknown, Entry, Extent
 from libs.common.transport.log_memory import BATCH_MAX, MemoryStream
-from libs.common.transport.snapshot_store import MemorySnapshots
+from libs.common.transport.snapshot_store import BASE_HEAD_OBJECT, BASE_OBJECT, MemorySnapshots
 from tests.sim.loop import Process
 from tests.sim.weather import Weather
 
 HOP_S: Final = 0.0004
 ANSWER_TIMEOUT_S: Final = 0.8
 IDLE_S: Final = 0.5
+# Time in which a process notices that a partition is over.
+REJOINS_S: Final = 0.1
 LAGGING_BATCH_MAX: Final = 2
 LAGGING_READS: Final = 12
 # The part of the commits that a server with a full disk keeps, although it answers with an error.
@@ -57,11 +59,16 @@ class SimSnapshots(MemorySnapshots):
     def __init__(self, stream: SimStream) -> None:
         super().__init__()
         self.stream = stream
+        self.watchers: list[Callable[[str, bytes], None]] = []
 
     async def put(self, name: str, data: bytes) -> None:
         if self.stream.full_until > asyncio.get_running_loop().time():
             raise Unavailable(f"{name} was not stored: no space left on the servers' disk")
+        if name not in (BASE_OBJECT, BASE_HEAD_OBJECT):
+            await asyncio.sleep(HOP_S)
         await super().put(name, data)
+        for watch in self.watchers:
+            watch(name, data)
 
 
 class SimLog:
@@ -82,6 +89,8 @@ class SimLog:
         self.weather = weather
         self.acked = acked
         self.stalled_until = 0.0
+        # The process is on the side of a partition without the log until then.
+        self.apart_until = 0.0
         self.lagging_reads = 0
 
     async def append(self, subject: str, data: bytes, expected: int) -> int:
@@ -195,6 +204,9 @@ class SimLog:
         self.process.check()
         now = asyncio.get_running_loop().time()
         await asyncio.sleep(max(delay_s, max(self.stalled_until, self.process.silent_until) - now))
+        while self.apart_until > asyncio.get_running_loop().time():
+            self.process.check()
+            await asyncio.sleep(REJOINS_S)
         self.process.check()
 
     async def _growth(self) -> None:

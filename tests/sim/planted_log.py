@@ -1,18 +1,24 @@
 """Planted bugs about the log, like those of `planted.py`: writers, acknowledgement and trimming."""
 
+import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 import pytest
 
 from libs.common import facts as f
-from libs.common import fold
+from libs.common import fold, subjects
+from libs.common.change import Stamp
 from libs.common.facts import AnyFact
 from libs.common.process.service import Shell
 from libs.common.state.cluster import Cluster
-from libs.common.transport import log_memory
+from libs.common.transport import log_memory, snapshot
 from libs.common.transport.log import AppendUnknown
 from libs.common.transport.writer import Writer
+from services.api_gateway.gateway import Gateway
+from services.api_gateway.views import snapshots
+from services.api_gateway.views.history import History
 from services.audit.trim import trim
 from services.audit.trim.trim import Decision, Policy, Standing
 from services.audit.trim.trimmer import Trimmer
@@ -76,6 +82,37 @@ def a_writer_disowns_its_earlier_commits(patch: pytest.MonkeyPatch) -> None:
         self.leads, self.writer.attached_seq = True, 0
 
     patch.setattr(Shell, "__init__", attached_to_nothing)
+
+
+def a_follower_stores_what_the_log_has_not_acknowledged(patch: pytest.MonkeyPatch) -> None:
+    """A gateway's snapshot holds facts that its users have asked for and the log has not
+    acknowledged.
+    """
+    connect, encode = Gateway._connect_recording, snapshots.encode
+    under_way: list[tuple[Gateway, asyncio.Future[int], Sequence[AnyFact]]] = []
+
+    def noting(self: Gateway) -> None:
+        connect(self)
+        put = self.writer.put
+
+        def noted(facts: Sequence[AnyFact], share: str = "") -> asyncio.Future[int]:
+            future = put(facts, share)
+            under_way.append((self, future, facts))
+            return future
+
+        patch.setattr(self.writer, "put", noted)
+
+    def hasty(cluster: Cluster, history: History) -> snapshots.Pair:
+        ahead = snapshot.copy(cluster)
+        stamp = Stamp(cluster.seq, at_ns=0, epoch=0, writer=subjects.GATEWAY_KIND, writer_id="")
+        for gateway, future, facts in under_way:
+            if gateway.cluster is cluster and not future.done():
+                for fact in facts:
+                    fold.apply(ahead, fact, stamp)
+        return encode(ahead, history)
+
+    patch.setattr(Gateway, "_connect_recording", noting)
+    patch.setattr(snapshots, "encode", hasty)
 
 
 def the_log_is_trimmed_without_the_archive(patch: pytest.MonkeyPatch) -> None:

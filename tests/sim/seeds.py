@@ -13,6 +13,7 @@ from typing import Final
 
 from tests.sim import faults
 from tests.sim.faults import Plan
+from tests.sim.result import Found, Result
 from tests.sim.world import simulate
 
 ROOT: Final = Path(__file__).parents[2]
@@ -46,3 +47,13 @@ def digest_in_child(seed: int, hash_seed: str) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
+
+
+def first_found(results: Iterable[Result]) -> Found:
+    """Return the first violation of these runs, and print its seed; fail if there is none."""
+    for count, result in enumerate(results, 1):
+        if result.found is not None:
+            checker, message = result.found.checker, result.found.message
+            print(f"\nrun {count}, seed {result.seed}: found by {checker}: {message}")
+            return result.found
+    raise AssertionError("no run breaks a rule")

@@ -37,6 +37,7 @@ from tests.sim import (
     devices,
     fabric,
     faults,
+    gateways,
     leading,
     operators,
     strikes,
@@ -140,14 +141,19 @@ class World:
         return {slot.name: slot for slot in slots}
 
     async def _gateway(self, slot: Slot) -> None:
-        slot.service = Client(
+        slot.service = (
+            gateways.follower_of(slot) if self.plan.snapshot_every else self._recorder(slot)
+        )
+        await slot.service.run()
+
+    def _recorder(self, slot: Slot) -> Client:
+        return Client(
             log=slot.open_log(),
             clock=slot.clock,
             instance=f"g{slot.starts}",
             acts=self.acts,
             acked=self.acts_acked,
         )
-        await slot.service.run()
 
     async def _audit(self, slot: Slot) -> None:
         await Auditor(slot.open_log(), self.archive).run()

@@ -49,6 +49,7 @@ from tests.sim.checkers.reservations_are_kept import ReservationsAreKept
 from tests.sim.checkers.reserved_devices_stay_reserved import ReservedDevicesStayReserved
 from tests.sim.checkers.resident_data_gives_way import ResidentDataGivesWay
 from tests.sim.checkers.shares_never_exceed_a_device import SharesNeverExceedADevice
+from tests.sim.checkers.snapshots_hold_the_log import SnapshotsHoldTheLog
 from tests.sim.checkers.started_only_when_placed import StartedOnlyWhenPlaced
 from tests.sim.checkers.state_hashes_agree import StateHashesAgree
 from tests.sim.checkers.tenants_never_share_a_gpu import TenantsNeverShareAGpu
@@ -93,6 +94,7 @@ ALL: Final[tuple[type[Checker], ...]] = (
     ReplayEqualsLive,
     ResidentDataGivesWay,
     SharesNeverExceedADevice,
+    SnapshotsHoldTheLog,
     StartedOnlyWhenPlaced,
     StateHashesAgree,
     TenantsNeverShareAGpu,

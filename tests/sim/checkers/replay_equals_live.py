@@ -21,7 +21,7 @@ from libs.common.life.job_life import ENDED
 from libs.common.reading import read
 from libs.common.state.cluster import Cluster
 from libs.common.transport import snapshot
-from libs.common.transport.snapshot_store import BASE_OBJECT
+from libs.common.transport.snapshot_store import BASE_OBJECT, CLUSTER_OBJECT
 from services.scheduler.state.state import State as SchedulerState
 from tests.sim.checkers.checker import Checker
 
@@ -52,8 +52,10 @@ class ReplayEqualsLive(Checker):
                 )
 
     def _started(self) -> Cluster:
-        base = self.world.snapshots.objects.get(BASE_OBJECT)
-        cluster = (snapshot.decode(base) if base is not None else None) or Cluster()
+        objects = self.world.snapshots.objects
+        stored = [objects[name] for name in (BASE_OBJECT, CLUSTER_OBJECT) if name in objects]
+        newest = max(stored, key=snapshot.seq_of, default=None)
+        cluster = (snapshot.decode(newest) if newest is not None else None) or Cluster()
         stream = self.world.stream
         try:
             tail = stream.following(cluster.seq, len(stream.entries))
