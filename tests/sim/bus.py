@@ -9,7 +9,9 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, Final
 
+from libs.common import subjects
 from libs.common.errors import NoListener, Unavailable
+from libs.common.model import NodeId
 from libs.common.transport.bus import CONCURRENT_MAX, Handler
 from libs.common.transport.bus_memory import Subscription, matches
 from tests.sim.loop import Process
@@ -21,6 +23,13 @@ FLUSH_S: Final = 2 * HOP_S
 CONTROL: Final = "control"
 
 
+def place_of(process: Process, host: str) -> str:
+    """Return the side of a partition that a process is on: its machine's or, on the machines of the
+    control plane, its own.
+    """
+    return process.name.partition("#")[0] if host == CONTROL else host
+
+
 class SimSubscription(Subscription):
     """A subscription whose handler runs in the listener's process, for any sender."""
 
@@ -28,6 +37,7 @@ class SimSubscription(Subscription):
         super().__init__(pattern, handler)
         self.process = process
         self.host = host
+        self.place = place_of(process, host)
 
     def offer(self, subject: str, data: bytes, answer: asyncio.Future[bytes] | None) -> None:
         self.waiting.append((subject, data, answer))
@@ -53,6 +63,11 @@ class Network:
         # Machines that are not heard, and those that hear nothing, until when.
         self.mute: dict[str, float] = {}
         self.deaf: dict[str, float] = {}
+        # Places on the side of a partition that has no quorum, until when.
+        self.minority: dict[str, float] = {}
+        # Machines whose agent freezes at its next answer: for how long, and how long the machine is
+        # cut off from then on.
+        self.freezes: dict[str, tuple[float, float]] = {}
         self.channels: dict[str, Any] = {}
         # The machines that probe now, by pair and round (`fabric.py`).
         self.probing: dict[tuple[object, ...], dict[str, None]] = {}
@@ -96,6 +111,8 @@ class Network:
             sender == CONTROL and self.apart.get(listener, 0.0) > now
         ):
             return False
+        if CONTROL not in (sender, listener) and self.is_split(sender, listener):
+            return False
         if self.one_way.get((sender, listener), 0.0) > now:
             return False
         if sender != listener and (
@@ -103,6 +120,19 @@ class Network:
         ):
             return False
         return not self.weather.hit("bus_lost", subject)
+
+    def is_split(self, one: str, other: str) -> bool:
+        """Return whether a partition lies between two places."""
+        now = asyncio.get_running_loop().time()
+        return (self.minority.get(one, 0.0) > now) != (self.minority.get(other, 0.0) > now)
+
+    def freeze(self, process: Process, host: str) -> None:
+        """Freeze an agent whose turn it is, and cut its machine off."""
+        if host in self.freezes:
+            freeze_s, cut_off_s = self.freezes.pop(host)
+            self.weather.tell("frozen_with_an_answer", f"{host} {freeze_s:.1f} s")
+            self.cut[host] = asyncio.get_running_loop().time() + freeze_s + cut_off_s
+            process.pause(freeze_s)
 
     def delay_s(self, subject: str) -> float:
         return (
@@ -119,6 +149,7 @@ class SimBus:
         self.network = network
         self.process = process
         self.host = host
+        self.place = place_of(process, host)
 
     async def publish(self, subject: str, data: bytes) -> None:
         self.process.check()
@@ -182,6 +213,8 @@ class SimBus:
 
     def _passes(self, to: SimSubscription, subject: str, sender: str, listener: str) -> bool:
         """Return whether a message between this process and the subscriber gets through."""
+        if self.network.is_split(self.place, to.place):
+            return False
         silent_until = max(self.process.silent_until, to.process.silent_until)
         return silent_until <= asyncio.get_running_loop().time() and self.network.passes(
             sender, listener, subject
@@ -195,10 +228,19 @@ class SimBus:
 
         def travel(done: asyncio.Future[bytes]) -> None:
             if not done.cancelled() and self._passes(to, subject, to.host, self.host):
-                self.process.deliver(_answer, answer, done, delay_s=self.network.delay_s(subject))
+                delay_s = self.network.delay_s(subject)
+                self.process.deliver(self._hear, subject, answer, done, delay_s=delay_s)
 
         reply.add_done_callback(travel)
         return reply
+
+    def _hear(
+        self, subject: str, answer: asyncio.Future[bytes], said: asyncio.Future[bytes]
+    ) -> None:
+        came_in_time = not answer.done()
+        _answer(answer, said)
+        if came_in_time and subject == subjects.heartbeat(NodeId(self.host)):
+            self.network.freeze(self.process, self.host)
 
 
 def _answer(answer: asyncio.Future[bytes], said: asyncio.Future[bytes]) -> None:

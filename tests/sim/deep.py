@@ -7,7 +7,11 @@ and adds the kinds of this file:
 - the disk of the log's servers is full: appends fail, though some are stored, and no object is;
 - messages pass between two hosts in one direction only;
 - the driver of a node's devices takes seconds to answer;
-- a process goes on with a later version, whose facts have fields and kinds that no other knows.
+- a process goes on with a later version, whose facts have fields and kinds that no other knows;
+- the cluster splits in two, or an agent freezes with an answer that it has received
+  (`partitions.py`).
+
+In some of the runs the gateway follows the log and stores snapshots (`gateways.py`).
 
 After the last fault a run must live on (`checkers/lives_after_the_storm.py`). Tests:
 tests/sim/test_deep.py.
@@ -20,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from tests.sim import faults
+from tests.sim import faults, partitions
 from tests.sim.bus import CONTROL
 from tests.sim.faults import STORM_S, Blow, Plan
 
@@ -31,11 +35,13 @@ DISK_FULL: Final = "disk_full"
 ONE_WAY: Final = "one_way"
 SLOW_DRIVER: Final = "slow_driver"
 LATER_VERSION: Final = "later_version"
-KINDS: Final = (DISK_FULL, ONE_WAY, SLOW_DRIVER, LATER_VERSION)
+KINDS: Final = (DISK_FULL, ONE_WAY, SLOW_DRIVER, LATER_VERSION, *partitions.KINDS)
 RATES: Final = (*faults.RATES, "kill_in_purge", "cancellation_lost")
 # The parts of the kinds that a run has.
 PARTS: Final = (0.15, 0.4, 0.7)
 BLOWS_MAX: Final = 3
+# Commits after which a gateway that follows the log stores a snapshot.
+SNAPSHOTS_EVERY: Final = (5, 20, 100)
 UPGRADED: Final = ("scheduler-a", "scheduler-b", "quota", "gateway")
 
 
@@ -70,10 +76,13 @@ def plan(seed: int) -> Plan:
         blows=tuple(sorted((*kept, *more))),
         skew_max_s=base.skew_max_s if is_on("skew") else 0.0,
         trim=trim,
+        snapshot_every=dice.choice(SNAPSHOTS_EVERY) if is_on("snapshots") else 0,
     )
 
 
 def _blow(dice: random.Random, kind: str, nodes: int) -> Blow:
+    if kind in partitions.KINDS:
+        return partitions.blow(dice, kind, nodes)
     at_s = dice.uniform(1.0, STORM_S - 2.0)
     node = f"n{dice.randrange(nodes)}"
     match kind:
@@ -102,6 +111,8 @@ def strike(world: World, blow: Blow) -> None:
             world.network.one_way[sender, listener] = until_s
         case "slow_driver":
             world.machines[blow.target].slow_until = until_s
+        case kind if kind in partitions.KINDS:
+            partitions.strike(world, blow)
         case _:
             slot = world.slots[blow.target]
             slot.is_later_version = not slot.is_later_version
@@ -112,5 +123,6 @@ def clear(world: World) -> None:
     """End the faults of this file. Processes keep their versions."""
     world.stream.full_until = 0.0
     world.network.one_way.clear()
+    partitions.clear(world)
     for machine in world.machines.values():
         machine.slow_until = 0.0

@@ -94,10 +94,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
             if handle._context.get(CURRENT) is process:
                 handle._when = max(handle._when, process.paused_until)
         heapq.heapify(self._scheduled)
-        waiting = [handle for handle in self._ready if handle._context.get(CURRENT) is process]
-        for handle in waiting:
-            self._ready.remove(handle)
-            self.call_at(process.paused_until, handle._run, context=handle._context)
+        for place, handle in enumerate(self._ready):
+            if handle._context.get(CURRENT) is process:
+                # A copy, because the handle enters its own context.
+                context = process.context.copy()
+                self.call_at(process.paused_until, _go_on, handle, context=context)
+                # The present step of the loop has counted what it runs.
+                self._ready[place] = asyncio.Handle(_do_nothing, (), self)
 
     def _make_task(
         self, loop: asyncio.AbstractEventLoop, coro: Coroutine[Any, Any, Any], **options: Any
@@ -108,6 +111,16 @@ class VirtualLoop(asyncio.BaseEventLoop):
         if process is not None:
             process.adopt(task)
         return task
+
+
+def _do_nothing() -> None:
+    return
+
+
+def _go_on(handle: asyncio.Handle) -> None:
+    """Run a callback that a pause had stopped."""
+    if not handle.cancelled():
+        handle._run()
 
 
 class Process:

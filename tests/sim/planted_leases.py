@@ -10,13 +10,17 @@ from libs.common import facts as f
 from libs.common import subjects
 from libs.common.folds import member_fold, node_fold
 from libs.common.life import node_life
+from libs.common.messages import Lease
 from libs.common.model import NodeId
 from libs.common.state.cluster import Cluster, Job, is_leaving
+from services.node_agent.core import apply
+from services.node_agent.core.state import State as AgentState
 from services.node_agent.peers import gossip
 from services.scheduler.decide import decide, nodes
 from services.scheduler.leases import leases, renewals
 from services.scheduler.leases.leases import Leases
 from services.scheduler.leases.renewals import Renewals
+from services.scheduler.service import Scheduler
 from tests.sim.hangs import SimWatchdog
 from tests.sim.machine import Machine
 from tests.sim.slot import Slot
@@ -54,6 +58,33 @@ def another_writer_declares_nodes_lost(patch: pytest.MonkeyPatch) -> None:
         return {**slots(self), "watchdog": Slot(self, "watchdog", "control", watch)}
 
     patch.setattr(World, "_slots", with_watchdog)
+
+
+def a_deposed_scheduler_grants_leases(patch: pytest.MonkeyPatch) -> None:
+    """A scheduler grants leases until it reads of a later term, however long it has not reached the
+    log.
+
+    Only a partition makes it harmful. Otherwise this scheduler reads of the later term within
+    milliseconds and ends, the later one hears the same heartbeats, and a node that the later one
+    has answered refuses leases of earlier terms.
+    """
+    patch.setattr(Scheduler, "may_grant", lambda self, now: self.acked.epoch == self.state.epoch)
+
+
+def a_lease_counts_from_its_answer(patch: pytest.MonkeyPatch) -> None:
+    """An agent counts a lease from the moment at which it handles the answer, not from its
+    heartbeat.
+
+    Only an agent that freezes in between makes it harmful, under a lease that is long beside the
+    notice that jobs get. Otherwise the agent waits for an answer for less than the margin that the
+    scheduler adds to a lease.
+    """
+    lease_came = apply._lease_came
+
+    def late(state: AgentState, lease: Lease, sent_boot_ns: int, now_ns: int) -> None:
+        lease_came(state, lease, now_ns, now_ns)
+
+    patch.setattr(apply, "_lease_came", late)
 
 
 def a_new_profile_counts_at_once(patch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from libs.common.errors import Corrupt, MusterError, TooNew, Unavailable
 from libs.common.process.cancellation import Stopped
-from tests.sim.bus import SimBus
+from tests.sim.bus import CONTROL, SimBus
 from tests.sim.clock import SimClock
 from tests.sim.log import SimLog
 from tests.sim.loop import Process
@@ -79,6 +79,11 @@ class Slot:
         self.process.kill()
 
     @property
+    def place(self) -> str:
+        """The side of a partition that the process is on (`bus.place_of`)."""
+        return self.name if self.host == CONTROL else self.host
+
+    @property
     def service(self) -> Any:
         """The service of the present process; None before it is made."""
         return self._service
@@ -92,6 +97,7 @@ class Slot:
     def open_log(self) -> SimLog:
         self.log = SimLog(self.world.stream, self.process, self.world.weather, self.world.acked)
         self.log.stalled_until = self.world.stalled_until
+        self.log.apart_until = self.world.network.minority.get(self.place, 0.0)
         return self.log
 
     def open_bus(self) -> SimBus:
@@ -116,10 +122,9 @@ class SimLeadership:
         self.slot = slot
 
     async def renew(self, epoch: int) -> None:
-        stalled = (
-            max(self.slot.world.stalled_until, self.slot.process.silent_until)
-            > self.slot.world.loop.now
-        )
+        world, slot = self.slot.world, self.slot
+        apart_until = slot.log.apart_until if slot.log is not None else 0.0
+        stalled = max(world.stalled_until, slot.process.silent_until, apart_until) > world.loop.now
         await asyncio.sleep(0.001)
         self.slot.process.check()
         if stalled or self.slot.world.weather.hit("log_silent", "leadership"):
