@@ -243,14 +243,14 @@ async def test_a_reservation_shows_no_other_tenants_and_users(tmp_path: Path) ->
             "nodes": ["n1"],
             "duration": "1h",
             "tenants": ["default", "mine"],
-            "users": ["ada", "eve"],
+            "users": ["mine/ada", "default/eve"],
         }
         await world.ask("PUT", "/v1/reservations/night", 201, json=body)
         async with world.as_("member", "ada", "mine") as ada:
             (shown,) = (await ada.ask("GET", "/v1/reservations"))["reservations"]
         assert (shown["tenants"], shown["users"], shown["user"], shown["nodes"]) == (
             ["mine"],
-            ["ada"],
+            ["mine/ada"],
             "",
             ["n1"],
         )

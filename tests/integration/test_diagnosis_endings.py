@@ -22,7 +22,9 @@ FAILS = "def all_reduce():\n    raise BrokenPipeError\ndef load():\n    [][1]\n"
 
 def alive(rank: int) -> RankProcess:
     """Return a rank of a node that has ranks 4 to 7 of 8."""
-    return RankProcess(100 + rank, 0, "python", rank, 8, rank - 4, 4, "")
+    return RankProcess(
+        100 + rank, 0, "python", rank, 8, rank - 4, 4, "", is_launched=False, is_python=True
+    )
 
 
 def run(folder: Path, rank: int, ends: str) -> None:

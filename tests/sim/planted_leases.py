@@ -1,6 +1,6 @@
 """Planted bugs about leases, terms and the loss of nodes, like those of `planted.py`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any
 
 import msgspec
@@ -11,7 +11,7 @@ from libs.common import subjects
 from libs.common.folds import member_fold, node_fold
 from libs.common.life import node_life
 from libs.common.messages import Lease
-from libs.common.model import NodeId
+from libs.common.model import JobId, NodeId
 from libs.common.state.cluster import Cluster, Job, is_leaving
 from services.node_agent.core import apply
 from services.node_agent.core.state import State as AgentState
@@ -130,9 +130,11 @@ def a_job_that_ignores_its_lease_is_requeued_too_early(patch: pytest.MonkeyPatch
     """The loss of a silent node frees a job that ignores its lease and may still run there."""
     lose = member_fold.lose_if_gone
 
-    def hasty(cluster: Cluster, job: Job, node_id: NodeId) -> bool:
+    def hasty(
+        cluster: Cluster, job: Job, node_id: NodeId, seen_over: Container[JobId] | None = None
+    ) -> bool:
         member = job.members[node_id]
-        return lose(cluster, job, node_id) or (
+        return lose(cluster, job, node_id, seen_over) or (
             member.incarnation <= cluster.nodes[node_id].lost
             and member_fold.lose_member(cluster, job, member)
         )

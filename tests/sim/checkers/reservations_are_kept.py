@@ -78,7 +78,9 @@ class ReservationsAreKept(Checker):
     def _look_at(self, job: Job, kept: Reservation, nodes: list[str], now_ns: int) -> None:
         self.kept += 1
         if job.spec.reservation == kept.name and (
-            job.tenant in kept.tenants or job.user in kept.users
+            job.tenant in kept.tenants
+            or job.user in kept.users
+            or f"{job.tenant}/{job.user}" in kept.users
         ):
             if now_ns < kept.start_ns or any(node_id not in kept.nodes for node_id in nodes):
                 self.fail(
@@ -87,8 +89,11 @@ class ReservationsAreKept(Checker):
                 )
             return
         spec = job.spec
-        end_ns = now_ns + (spec.start_s + spec.time_limit_s + spec.grace_s) * SECOND_NS
-        in_time = spec.time_limit_s and end_ns <= kept.start_ns + LATE_NS + self.waited_ns
+        limit_s = spec.start_s + spec.time_limit_s if spec.time_limit_s else 0
+        if spec.allocation is not None:
+            limit_s = spec.allocation.expires_s  # the scheduler ends it, wherever it is
+        end_ns = now_ns + (limit_s + spec.grace_s) * SECOND_NS
+        in_time = limit_s and end_ns <= kept.start_ns + LATE_NS + self.waited_ns
         stolen = [node_id for node_id in nodes if node_id in kept.nodes]
         if stolen and not in_time:
             self.fail(
