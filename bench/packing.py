@@ -7,7 +7,7 @@ Each pod is placed at once or fails for good. Nodes stand in a random order, whi
 The bench measures the scheduler's own `fragmentation` in its own rankings. FGD and best fit run
 beside it by their published formulas (`packing_rules.py`) and must give the published rows, which
 checks this harness. The lists are in `openb/` of the folder MUSTER_TRACES. VARIANTS names other
-lists of the same form, and POLICIES selects the policies.
+lists of the same form, POLICIES selects the policies, and CPUS=2 doubles the CPUs of each pod.
 """
 
 import csv
@@ -46,6 +46,7 @@ POLICIES: Final = tuple(
     ).split(",")
 )
 SEEDS: Final = range(42, 43) if QUICK else range(42, 52)
+CPUS: Final = float(os.environ.get("CPUS") or 1)
 ARRIVED_MAX: Final = 1.3
 MILLI: Final = 10
 MIB: Final = 1 << 20
@@ -78,16 +79,18 @@ def read(folder: Path, variant: str) -> Trace:
             for row in csv.DictReader(file)
         ]
     with (folder / f"openb_pod_list_{variant}.csv").open() as file:
-        return Trace(nodes, [_pod(row) for row in csv.DictReader(file)])
+        cpus_max = max(cpus for cpus, _, _, _ in nodes)
+        return Trace(nodes, [_pod(row, cpus_max) for row in csv.DictReader(file)])
 
 
-def _pod(row: dict[str, str]) -> ResourceRequest:
+def _pod(row: dict[str, str], cpus_max: int) -> ResourceRequest:
     gpus = int(row["num_gpu"])
     models = tuple(sorted(filter(None, (row.get("gpu_spec") or "").split("|"))))
     share = int(row["gpu_milli"]) // MILLI if gpus else WHOLE_GPU
     memory = int(row["memory_mib"]) * MIB
+    cpus = min(cpus_max, int(int(row["cpu_milli"]) * CPUS))
     return ResourceRequest(
-        gpus=gpus, share=share, model=models, cpus_milli=int(row["cpu_milli"]), memory_bytes=memory
+        gpus=gpus, share=share, model=models, cpus_milli=cpus, memory_bytes=memory
     )
 
 
@@ -208,7 +211,9 @@ def ours(trace: Trace) -> tuple[Score, WorkloadMix]:
     capacity: Counter[str] = Counter()
     for _, _, gpus, model in trace.nodes:
         capacity[model] += gpus * WHOLE_GPU
-    return STRATEGIES["fragmentation"], WorkloadMix(Fills(arrivals(trace), dict(capacity)))
+    cpus = sum(node[0] for node in trace.nodes)
+    fills = Fills(arrivals(trace), dict(capacity), cpus)
+    return STRATEGIES["fragmentation"], WorkloadMix(fills)
 
 
 RULES: Final = {
@@ -227,7 +232,7 @@ def main() -> None:
         )
     for variant in VARIANTS:
         trace = read(folder, variant)
-        known = PUBLISHED.get(variant)
+        known = PUBLISHED.get(variant) if CPUS == 1 else None
         for policy in POLICIES:
             runs = [run(trace, seed, RULES[policy]) for seed in SEEDS]
             for place, arrived in enumerate((100, 130)):

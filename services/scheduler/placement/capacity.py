@@ -100,7 +100,7 @@ class Capacity:
         self._mix = WorkloadMix()
         self._learnt: dict[str, int] = {}
         self._known = self._learnt
-        self._models: dict[str, int] = {}
+        self._built_of: tuple[dict[str, int], int] = ({}, 0)
         self._mix_is_old = False
         self._caught_up = 0
 
@@ -265,11 +265,12 @@ class Capacity:
         for place in self.places:
             for view in place.views if place is not None else ():
                 models[view.gpu.model] = models.get(view.gpu.model, 0) + WHOLE_GPU
-        if models == self._models and self._known is self._learnt:
+        cpus = sum([place.node.cpus_milli for place in self.places if place is not None])
+        if (models, cpus) == self._built_of and self._known is self._learnt:
             return
-        self._models, self._known = models, self._learnt
+        self._built_of, self._known = (models, cpus), self._learnt
         mix = arrivals.learnt_of(self._learnt)
-        self._mix = WorkloadMix(Fills(mix, models, self._mix.fills) if mix else None)
+        self._mix = WorkloadMix(Fills(mix, models, cpus, self._mix.fills) if mix else None)
         self._rankings.clear()
         self.changes.note_all()
 

@@ -2,8 +2,9 @@
 
 Pure, from the learnt mix alone (`libs/common/state/arrivals.py`). The value of a node is the sum
 over its open devices of what a random sequence of usual jobs fills of each. Scarce CPUs are split
-among the devices by their needs. A device's value follows from those of smaller remainders, so all
-are computed once. `python -m bench.packing` compares it with other strategies.
+among the devices by their needs, or among those of them for which they are enough. A device's value
+follows from those of smaller remainders, so all are computed once. `python -m bench.packing`
+compares it with other strategies.
 """
 
 from typing import Final, NamedTuple
@@ -14,6 +15,8 @@ from services.scheduler.placement.resource_request import STEP_MILLI, is_model
 
 # Number of jobs offered to a remainder before it counts as lost.
 OFFERS: Final = 60
+# CPUs are scarce if the mix requests more than this many hundredths of them with all GPUs.
+AMPLE_CPUS: Final = 90
 # The usual jobs make up this many hundredths of all jobs.
 COVERED: Final = 95
 # Number of cached values; then the cache is cleared.
@@ -60,6 +63,14 @@ class Fill:
         return found
 
     def _value(self, lefts: tuple[int, ...], steps: int) -> float:
+        """Return the value if the CPUs are split among as many devices as is best: where they are
+        too few for all, the devices with the least free get none.
+        """
+        return max(
+            [self._value_of_split(lefts[first:], steps) for first in range(len(lefts))], default=0.0
+        )
+
+    def _value_of_split(self, lefts: tuple[int, ...], steps: int) -> float:
         demand = sum([self.demand[left] for left in lefts])
         if steps < 0 or demand <= 0:
             return sum([self.rich[left] for left in lefts])
@@ -151,10 +162,16 @@ class Fills:
         self,
         arrivals: tuple[tuple[Arrival, int], ...],
         capacity: dict[str, int],
+        cpus_milli: int,
         before: "Fills | None" = None,
     ) -> None:
         self.arrivals: Final = arrivals
         self.capacity: Final = capacity
+        cpus_asked = sum([count * a.cpus_milli for a, count in arrivals])
+        gpus_asked = sum([count * a.gpus * a.share for a, count in arrivals])
+        self.cpus_are_scarce: Final = (
+            100 * cpus_asked * sum(capacity.values()) > AMPLE_CPUS * cpus_milli * gpus_asked
+        )
         self._of: Final[dict[str, tuple[Fill, float]]] = {}
         self._known: Final[dict[tuple[Usual, ...], Fill]] = (
             before._known if before is not None and before.arrivals == arrivals else {}

@@ -1,10 +1,12 @@
 """The placement that loses least for the usual jobs: what they could pack on the node before and
 after, as valued by `fill.py`.
 
-Pure. The difference counts in coarse steps, and ties go to the node that registered first, so nodes
-fill up one after the other. A whole device comes from the node with the fewest free ones. Scarce
-GPU models are spared. Until a mix is learnt, this is best fit. See
-docs/decisions/0013-value-of-a-free-part.md.
+Pure. Where CPUs are scarce, a job also suits a node that has as many CPUs per GPU left as the job
+requests. The difference counts in coarse steps, and ties go to the node that registered first, so
+nodes fill up one after the other. A whole device comes from the node with the fewest free ones.
+Scarce GPU models are spared. Until a mix is learnt, this is best fit. See
+docs/decisions/0013-value-of-a-free-part.md and
+docs/decisions/0097-cpus-have-a-price-on-each-node.md.
 """
 
 from math import floor
@@ -19,6 +21,8 @@ from services.scheduler.placement.strategies import best_fit
 # Hundredths of a device.
 STEP: Final = 10
 SCARCE: Final = 0.6
+# Weight of the difference between the CPUs' price and the devices that the job takes.
+UNEVEN: Final = 0.3
 TIE_BITS: Final = 7
 EPSILON: Final = 1e-9
 
@@ -38,6 +42,9 @@ def score(place: Place, fit: DeviceFit, request: ResourceRequest, mix: WorkloadM
     if noted is None or noted[0] is not fill or noted[1] is not before or noted[2] != cpus:
         noted = place.noted = (fill, before, cpus, fill.value(before, cpus))
     kept = fill.value(after, cpus_after) - noted[3]
+    if mix.fills.cpus_are_scarce and request.cpus_milli:
+        # The CPUs' price: the same part of the devices left as they are of the CPUs left.
+        kept -= UNEVEN * abs(request.cpus_milli * sum(before) // cpus - taken)
     steps = floor((kept + taken * (1 - SCARCE * scarce)) / STEP + EPSILON)
     tight = (1 << TIE_BITS) - 1 - place.whole.bit_count() if request.whole and request.gpus else 0
     return (steps << TIE_BITS) + tight
