@@ -7,6 +7,7 @@ import socket
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -160,8 +161,10 @@ def test_clean_refuses_while_it_runs(running: "subprocess.Popen[str]", tmp_path:
 def test_no_process_outlives_a_killed_launcher(
     running: "subprocess.Popen[str]", tmp_path: Path
 ) -> None:
-    known = runfile.read(tmp_path / "state")
-    assert known is not None and len(known.children) == 7 and known.ready
+    deadline = time.monotonic() + WAIT_S
+    while not ((known := runfile.read(tmp_path / "state")) and known.ready):
+        assert time.monotonic() < deadline  # it is announced a moment before
+    assert len(known.children) == 7
     running.kill()
     running.wait()
     assert living.wait_gone(list(known.children.values()), WAIT_S)
