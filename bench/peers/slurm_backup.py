@@ -3,7 +3,7 @@
 Both controllers run on this machine, at two loopback addresses. The backup has a host name of its
 own in a UTS namespace, because a controller knows itself by its host's name. A job is submitted
 from the death on until a controller accepts it. The backup notices the death after
-SlurmctldTimeout. Each round starts anew.
+SlurmctldTimeout. Each round starts both controllers again.
 """
 
 import os
@@ -20,8 +20,8 @@ from bench.peers.slurm import Slurm
 PRIMARY_ADDRESS: Final = "127.0.0.2"
 BACKUP_ADDRESS: Final = "127.0.0.3"
 BACKUP: Final = "slurm-backup"
-# A controller finds its own address by its name, and ends the one that its file of a process id
-# names.
+# A controller looks up its own address by its host name. At its start it ends the process that its
+# pid file names, so each controller has a pid file of its own.
 LINE: Final = (
     "printf '%s\\n' '127.0.0.1 localhost' '{first} {primary}' '{second} {backup}' > hosts && "
     "mount --bind hosts /etc/hosts && hostname {name} && "

@@ -1,4 +1,4 @@
-"""`muster cluster verify`: compare the members' states with a fold of the log that begins anew."""
+"""`muster cluster verify`: compare the members' states with one that is computed from the log."""
 
 from typing import Final
 
@@ -24,9 +24,10 @@ ANSWER_S: Final = 120.0
 def verify(form: str) -> int:
     """Check that the services have computed the same state from the log.
 
-    The scheduler that leads records hashes of its state in the log. The gateway computes the state
-    anew, from the newest snapshot before the newest hash. It compares the result with that hash,
-    with its own state and with the scheduler's. It names the parts and the first entry that differ.
+    The leading scheduler records hashes of its state in the log. For this check, the gateway takes
+    the newest snapshot before the last recorded hash and applies the commits up to that hash. It
+    compares the resulting state with the hash, with its own state and with the scheduler's. It
+    names the parts and the first entry that differ.
     The command exits with 1 if a state differs, or if the newest hash is of another version.
 
     \b

@@ -27,7 +27,7 @@ from libs.common.diagnosis.words import (
     notes,
     others,
     port_words,
-)  # fmt: skip
+)
 
 # A rank that is in a collective in at most this part of the looks (hundredths) waits for no other.
 FREE_AT_MOST: Final = 34

@@ -1,8 +1,8 @@
 """The declarations of routes: a method, a path and the function that answers.
 
-Starlette serves them (`app.py`). FastAPI only describes them (`route_description.py`), and only
-when the description is asked for: importing it takes a quarter of a gateway's start, and a tenth of
-a request's time went through its dependencies. Tests: tests/unit/test_lean_imports.py,
+Starlette serves the routes (`app.py`). FastAPI makes their OpenAPI description
+(`route_description.py`) and is imported at the first request for it, because this import would be a
+quarter of a gateway's start. Tests: tests/unit/test_lean_imports.py,
 tests/unit/test_openapi.py and tests/integration/test_gateway_*.py.
 """
 

@@ -12,8 +12,8 @@ from services.node_agent.supervisor.order import Order
 
 # The room in a socket address.
 ADDRESS_BYTES = 107
-# The start is told alone once the job has run for this time. A job that ends before is told with
-# its end only: the agent then records both together.
+# A supervisor sends "started" once the job has run for this time. For a job that ends sooner it
+# sends only "exited", and the agent records the start and the end together.
 START_ALONE_NS = 20_000_000
 # The wait for room in the agent's queue, for the end.
 TELL_WAIT_S = 0.5
