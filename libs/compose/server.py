@@ -1,7 +1,8 @@
 """The first process of a nats container: it runs nats-server and its keeper.
 
 The keeper gives the server the joined nodes of other machines. This process exits when nats-server
-does, with the same code, and nats-server ends with this process: Docker then restarts both.
+does, with the same code, and nats-server ends with this process: Docker then restarts both. While
+the disk has too little space (`space_watch.py`), this process runs without a server.
 """
 
 import asyncio
@@ -19,8 +20,7 @@ from libs.common.errors import Corrupt
 from libs.common.messages.admission import Admitted
 from libs.common.messages.server_messages import ServerStatus
 from libs.compose import containers as c
-from libs.embedded import keeper, nats_config, server_file, servers
-from libs.embedded.disk_watch import LOW_BYTES
+from libs.embedded import keeper, nats_config, server_file, servers, space_watch
 from libs.embedded.keeper import Keeper
 from libs.embedded.living import die_with_parent, life, ticket
 from libs.embedded.nats_config import Server
@@ -52,6 +52,8 @@ def main(state: str = c.STATE) -> None:
 
 async def _run(state: Path) -> int:
     identity = _identity(state / c.IDENTITY / TOLD)
+    if not await _has_space(Path(identity.server.store)):
+        return 0
     configure = partial(_configure, state, identity)
     for node_id, why in configure(keeper.load(state)).items():
         print(f"node {node_id} is not accepted: {why}")
@@ -73,18 +75,40 @@ async def _run(state: Path) -> int:
         say=print,
         answers=_answers(identity.server, process.pid, restart, replacement),
     )
-    keeping = asyncio.create_task(_keep(kept, state, identity.server.port))
-    watching = asyncio.create_task(_watch_store(identity.server, restart))
-    await asyncio.wait((ended, keeping, watching), return_when=asyncio.FIRST_COMPLETED)
-    for task in (keeping, watching):
+    tasks = (
+        asyncio.create_task(_keep(kept, state, identity.server.port)),
+        asyncio.create_task(_watch_store(identity.server, restart)),
+        asyncio.create_task(_end_when_full(Path(identity.server.store), process)),
+    )
+    await asyncio.wait((ended, *tasks), return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
         task.cancel()
-    await asyncio.wait((keeping, watching), timeout=FAREWELL_S)
-    for task in (keeping, watching):
+    await asyncio.wait(tasks, timeout=FAREWELL_S)
+    for task in tasks:
         if task.done() and not task.cancelled():
             task.result()
     if replacement.is_set():
         _put_aside(Path(identity.server.store))
-    return abs(ended.result())
+    return abs(await ended)
+
+
+async def _has_space(store: Path) -> bool:
+    """Wait until the server may be started. Return False if this process shall end instead."""
+    waiting = asyncio.create_task(
+        space_watch.until_space(partial(space_watch.free_bytes, store), print)
+    )
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, waiting.cancel)
+    await asyncio.wait((waiting,))
+    return not waiting.cancelled()
+
+
+async def _end_when_full(store: Path, process: asyncio.subprocess.Process) -> None:
+    """Kill the server before its disk is full. Docker then restarts the container, which waits."""
+    free = await space_watch.until_scarce(partial(space_watch.free_bytes, store))
+    print(f"nats-server is ended: only {free // space_watch.MIB} MiB are free on its disk")
+    process.kill()
+    await process.wait()
 
 
 def _identity(path: Path) -> ServerIdentity:
@@ -124,8 +148,7 @@ async def _keep(kept: Keeper, state: Path, port: int) -> None:
 
 async def _watch_store(server: Server, restart: Callable[[], object]) -> None:
     """Watch the server's store. `restart` ends the server; Docker then restarts the container."""
-    watch = StoreWatch(partial(_free, Path(server.store)), LOW_BYTES, print, restart)
-    await watch.run(_monitor(server))
+    await StoreWatch(print, restart).run(_monitor(server))
 
 
 def _monitor(server: Server) -> str:
@@ -142,7 +165,8 @@ def _answers(
     url, name = _monitor(server), life(ticket(pid))
 
     async def status() -> ServerStatus:
-        return await read_status(server.name, url, name, _free(Path(server.store)))
+        free = space_watch.free_bytes(Path(server.store))
+        return await read_status(server.name, url, name, free or 0)
 
     def replace() -> None:
         replacement.set()
@@ -160,14 +184,6 @@ def _put_aside(store: Path) -> None:
     if (store / STORED).exists():
         (store / STORED).rename(aside)
         print(f"what the server had stored is in {aside} until the next replacement")
-
-
-def _free(store: Path) -> int:
-    """Return the free bytes of the store's disk; 0 if they cannot be read, so nothing restarts."""
-    try:
-        return shutil.disk_usage(store).free
-    except OSError:
-        return 0
 
 
 def _end(process: asyncio.subprocess.Process, ended: asyncio.Task[int]) -> None:

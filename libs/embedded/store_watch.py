@@ -1,8 +1,9 @@
 """Watches the store of one nats-server, and restarts the server when it no longer stores anything.
 
-After one failed write, for example on a full disk, a server switches JetStream off, or accepts no
-more messages for a stream. It stays so when the disk has space again: only a restart helps. Its
-monitoring port tells the reason. A server that waits for other servers is left alone.
+After one failed write, for example on a disk that filled up at once, a server switches JetStream
+off, or accepts no more messages for a stream. It stays so when the disk has space again: only a
+restart helps. Its monitoring port tells the reason. A server that waits for other servers is left
+alone.
 Tests: tests/unit/test_store_watch.py, tests/integration/test_full_disk.py.
 """
 
@@ -67,30 +68,25 @@ def reasons(body: bytes) -> list[str]:
 class StoreWatch:
     """The watch of one server.
 
-    `free` returns the bytes that may still be written. `restart` ends the server; its parent
-    process then starts it again. `now_s` is a clock that is never set.
+    `restart` ends the server; its parent process then starts it again, when its disk has space.
+    `now_s` is a clock that is never set.
     """
 
     def __init__(
         self,
-        free: Callable[[], int],
-        needed: int,
         say: Callable[[str], object],
         restart: Callable[[], object],
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self.now_s = now_s
-        self.free = free
-        self.needed = needed
         self.say = say
         self.restart = restart
         self.lost = 0
         self.answered_s = now_s()
         self.has_answered = False
-        self.said_full = False
 
     def look(self, found: Health) -> None:
-        """Take one answer of the server into account. A restart waits until the disk has space."""
+        """Take one answer of the server into account."""
         self.has_answered = self.has_answered or found in (Health.GOOD, Health.WAITS)
         self.lost = self.lost + 1 if found is Health.LOST else 0
         now_s = self.now_s()
@@ -103,19 +99,9 @@ class StoreWatch:
             self._restart(f"has not answered for {silent_s:.0f} s")
 
     def _restart(self, why: str) -> None:
-        free = self.free()
-        if free < self.needed:
-            if not self.said_full:
-                self.said_full = True
-                self.say(
-                    f"nats-server {why}, and only {free >> 20} MiB are free on its disk: it is "
-                    f"restarted when {self.needed >> 20} MiB are free"
-                )
-            return
         self.say(f"nats-server {why}: restarting it")
         self.lost = 0
         self.has_answered = False
-        self.said_full = False
         self.restart()
 
     async def run(self, url: str) -> None:

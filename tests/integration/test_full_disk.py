@@ -1,10 +1,12 @@
-"""A nats-server of three whose disk fills up: nothing acknowledged is lost, the others go on, and
-the server stores again by itself when its disk has room.
+"""A nats-server of three whose disk fills up is ended before a write fails: nothing acknowledged is
+lost, the others go on, and the server is back by itself when its disk has space.
 """
 
 import asyncio
 import os
+import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,6 +32,9 @@ HEALED_S = 90.0
 # Commits are tried for this long while two disks are full.
 UNSTORED_S = 20.0
 LOOK_S = 0.5
+# A disk fills with 200 MB in a second.
+MIB_S = 0.005
+ENDED = "is ended: only"
 
 
 @pytest.fixture
@@ -48,20 +53,25 @@ def group(tmp_path: Path) -> Iterator[Group]:
             subprocess.run(["umount", "-l", store], check=True)
 
 
-def filled(store: Path) -> Path:
-    """Fill the disk of a store, and return the file to remove."""
+def filled(store: Path, every_s: float = MIB_S) -> Path:
+    """Fill the disk of a store, a MiB in `every_s`, and return the file to remove."""
     filler = store / "filler"
     with filler.open("wb") as file, pytest.raises(OSError, match="No space"):
         while True:
             file.write(bytes(1 << 20))
             file.flush()
+            time.sleep(every_s)
     return filler
 
 
-async def stopped_storing(group: Group, server: str) -> None:
+async def until_said(group: Group, server: str, words: str) -> None:
     async with asyncio.timeout(HEALED_S):
-        while "stores nothing after a failed write" not in group.said(server):
+        while words not in group.said(server):
             await asyncio.sleep(LOOK_S)
+
+
+def without_a_failed_write(group: Group) -> bool:
+    return not any("no space left" in group.said(server) for server in c.SERVERS)
 
 
 async def stored(log: JetStreamLog, data: bytes) -> int:
@@ -96,7 +106,7 @@ async def until_current(client: Client, wanted: set[str]) -> None:
             await asyncio.sleep(LOOK_S)
 
 
-async def test_server_with_a_full_disk_is_restarted_when_it_has_room_and_loses_nothing(
+async def test_server_is_ended_before_its_disk_is_full_and_is_back_when_there_is_space(
     group: Group,
 ) -> None:
     everyone = set(c.SERVERS)
@@ -106,14 +116,15 @@ async def test_server_with_a_full_disk_is_restarted_when_it_has_room_and_loses_n
         log = JetStreamLog(client)
         await until_current(client, everyone)
         kept = [await stored(log, b"first")]
-        free = filled(group.store(FULL))
+        free = await asyncio.to_thread(filled, group.store(FULL))
+        await until_said(group, FULL, ENDED)
         for number in range(40):
             kept.append(await stored(log, b"%d " % number + COMMIT))
-        await stopped_storing(group, FULL)
-        assert group.lives[FULL] == 1
+        await until_said(group, FULL, "is not started")
 
         free.unlink()
         await until_current(client, everyone)
+        assert without_a_failed_write(group)
         assert group.lives[FULL] == 2
         assert group.lives[LAST] == group.lives[SECOND] == 1
         assert [(await log.get(seq)) is not None for seq in kept] == [True] * len(kept)
@@ -128,17 +139,44 @@ async def test_writes_go_on_by_themselves_after_two_disks_were_full(group: Group
         log = JetStreamLog(client)
         await until_current(client, everyone)
         kept = [await stored(log, b"first")]
-        fillers = [filled(group.store(server)) for server in (FULL, SECOND)]
+        stores = [group.store(server) for server in (FULL, SECOND)]
+        fillers = await asyncio.gather(*(asyncio.to_thread(filled, store) for store in stores))
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(UNSTORED_S):
                 for number in range(1_000):
                     kept.append(await stored(log, b"%d " % number + COMMIT))
         for server in (FULL, SECOND):
-            await stopped_storing(group, server)
+            await until_said(group, server, "is not started")
+        assert without_a_failed_write(group)
 
         for filler in fillers:
             filler.unlink()
         kept.append(await stored(log, b"last"))
+        await until_current(client, everyone)
+        assert [(await log.get(seq)) is not None for seq in kept] == [True] * len(kept)
+        await client.close()
+
+
+async def test_server_whose_write_failed_stores_again_when_its_disk_has_space(
+    group: Group,
+) -> None:
+    everyone = set(c.SERVERS)
+    async with running(group):
+        client = await group.connect("scheduler")
+        await create_stream(client, len(everyone), LOG_BYTES)
+        log = JetStreamLog(client)
+        await until_current(client, everyone)
+        kept = [await stored(log, b"first")]
+        # Nobody watches the disk while it fills.
+        group.running[FULL].send_signal(signal.SIGSTOP)
+        free = await asyncio.to_thread(filled, group.store(FULL), 0.0)
+        for number in range(40):
+            kept.append(await stored(log, b"%d " % number + COMMIT))
+        await until_said(group, FULL, "no space left")
+        group.running[FULL].send_signal(signal.SIGCONT)
+        await until_said(group, FULL, ENDED)
+
+        free.unlink()
         await until_current(client, everyone)
         assert [(await log.get(seq)) is not None for seq in kept] == [True] * len(kept)
         await client.close()

@@ -14,7 +14,6 @@ from libs.embedded.store_watch import (
     health,
 )
 
-NEEDED = 64 << 20
 # Looks at a server that refuses connections until it counts as hung: each takes no time.
 SILENT_MAX = int(SILENT_S / EVERY_S)
 GOOD, WAITS, LOST, SILENT = Health.GOOD, Health.WAITS, Health.LOST, Health.SILENT
@@ -22,13 +21,10 @@ GOOD, WAITS, LOST, SILENT = Health.GOOD, Health.WAITS, Health.LOST, Health.SILEN
 
 class World:
     def __init__(self) -> None:
-        self.free = 100 << 20
         self.said: list[str] = []
         self.restarts = 0
         self.now_s = 100.0
         self.watch = StoreWatch(
-            free=lambda: self.free,
-            needed=NEEDED,
             say=self.said.append,
             restart=self.restart,
             now_s=lambda: self.now_s,
@@ -53,7 +49,7 @@ def test_server_without_its_store_is_restarted_once(world: World) -> None:
     assert world.restarts == 1 and "stores nothing" in world.said[0]
 
 
-def test_server_that_starts_on_a_full_disk_is_restarted_too(world: World) -> None:
+def test_server_that_never_stored_anything_is_restarted_too(world: World) -> None:
     world.answers(*[LOST] * LOST_MAX)
     assert world.restarts == 1
 
@@ -86,15 +82,6 @@ def test_server_is_left_alone_after_a_short_silence(world: World) -> None:
 def test_server_that_waits_for_the_others_is_left_alone(world: World) -> None:
     world.answers(GOOD, *[WAITS] * (10 * SILENT_MAX))
     assert world.restarts == 0
-
-
-def test_full_disk_is_waited_for_and_said_once(world: World) -> None:
-    world.free = NEEDED - 1
-    world.answers(GOOD, *[LOST] * (10 * LOST_MAX))
-    assert world.restarts == 0 and len(world.said) == 1 and "63 MiB" in world.said[0]
-    world.free = NEEDED
-    world.answers(LOST)
-    assert world.restarts == 1
 
 
 @pytest.mark.parametrize(

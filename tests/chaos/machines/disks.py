@@ -11,6 +11,7 @@ import os
 import struct
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -24,6 +25,10 @@ NO_LOG_FLUSH: Final = 2
 FILL: Final = "fill"
 # What is left to other files of a full disk.
 LEFT_BYTES: Final = 16 << 10
+# The last part of a disk fills at 200 MB a second, as by a program that writes as fast as it can.
+SLOWLY_BYTES: Final = 160 << 20
+STEP_BYTES: Final = 2 << 20
+STEP_S: Final = 0.01
 # The major number of loop devices.
 LOOP_MAJOR: Final = 7
 
@@ -62,14 +67,14 @@ class Disk:
         self.full.touch()
         place = self.seen_by(pid)
         with self._opened(pid) as folder:
-            free = os.fstatvfs(folder)
-            wanted = free.f_bavail * free.f_frsize - LEFT_BYTES
             handle = os.open(place / FILL, os.O_WRONLY | os.O_CREAT, 0o600)
-        try:
-            if wanted > 0:
-                os.posix_fallocate(handle, os.fstat(handle).st_size, wanted)
-        finally:
-            os.close(handle)
+            try:
+                _use(handle, _free(folder) - SLOWLY_BYTES)
+                while self.full.exists() and (left := _free(folder) - LEFT_BYTES) > 0:
+                    _use(handle, min(left, STEP_BYTES))
+                    time.sleep(STEP_S)
+            finally:
+                os.close(handle)
 
     def free(self, pid: int | None) -> None:
         """Give the space back; if no process sees the disk, `powered.py` does it at the next
@@ -110,3 +115,15 @@ class Disk:
         started = ["-m", "tests.chaos.machines.powered", str(self.image), str(self.place)]
         alone = ["unshare", "--mount", "--propagation", "private"]
         return [*alone, sys.executable, *started, *words]
+
+
+def _free(folder: int) -> int:
+    """Return the free bytes of the disk that an opened folder is on."""
+    found = os.fstatvfs(folder)
+    return found.f_bavail * found.f_frsize
+
+
+def _use(handle: int, size: int) -> None:
+    """Make an opened file larger by `size` bytes of the disk."""
+    if size > 0:
+        os.posix_fallocate(handle, os.fstat(handle).st_size, size)

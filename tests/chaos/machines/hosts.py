@@ -79,15 +79,18 @@ class Hosts:
     def given_up(self) -> list[str]:
         return [name for name, child in self.children.items() if child.given_up]
 
+    def first_pid(self, name: str) -> int | None:
+        """Return the first process of a host. None if it does not run."""
+        child = self.children[name]
+        return child.process.pid if child.process is not None and child.living else None
+
     def pid(self, name: str) -> int | None:
         """Return the process of a host; of a server's the nats-server. None if it does not run."""
-        child = self.children[name]
-        if child.process is None or not child.living:
-            return None
-        if name not in SERVERS:
-            return child.process.pid
+        first = self.first_pid(name)
+        if first is None or name not in SERVERS:
+            return first
         try:
-            path = f"/proc/{child.process.pid}/task/{child.process.pid}/children"
+            path = f"/proc/{first}/task/{first}/children"
             found = Path(path).read_text().split()
             named = [each for each in found if _name_of(each) == NATS]
         except OSError:

@@ -142,15 +142,15 @@ class Injecting:
 
     async def _full(self, fault: Fault) -> None:
         try:
-            for host in fault.hosts:
-                await asyncio.to_thread(self._fill, fault, host)
+            filling = [asyncio.to_thread(self._fill, fault, host) for host in fault.hosts]
+            await asyncio.gather(*filling)
             await asyncio.sleep(fault.seconds)
         finally:
             for host in fault.hosts:
-                await asyncio.to_thread(self.hosts.disks[host].free, self.hosts.pid(host))
+                await asyncio.to_thread(self.hosts.disks[host].free, self.hosts.first_pid(host))
 
     def _fill(self, fault: Fault, host: str) -> None:
-        pid = self.hosts.pid(host)
+        pid = self.hosts.first_pid(host)
         try:
             if pid is not None:
                 self.hosts.disks[host].fill(pid)
