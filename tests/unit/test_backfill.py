@@ -111,6 +111,13 @@ def test_an_allocation_that_is_extended_moves_what_is_promised() -> None:
     assert when_and_where(state, "big")[0] >= UNKNOWN
 
 
+def test_an_allocation_that_would_end_in_time_avoids_the_reserved_nodes() -> None:
+    """Its user may extend it."""
+    busy = running("i", "a", 0, 1, **LASTS_100)
+    held = waiting("j", allocation=Allocation(10), estimate_s=10, **lasting(50))
+    assert begin(given(registered("a"), busy, BIG, held)) == []
+
+
 def test_a_job_without_a_limit_avoids_the_reserved_nodes() -> None:
     busy = running("i", "a", 0, 1, **LASTS_100)
     assert begin(given(registered("a"), busy, BIG, waiting("j"), waiting("k", estimate_s=1))) == []

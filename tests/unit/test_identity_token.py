@@ -65,6 +65,20 @@ def test_keys_that_are_shared_or_not_for_signatures_are_left_out() -> None:
     assert [key.kid for key in usable_keys({"keys": [shared, encrypting, "x", own]}).keys] == ["k1"]
 
 
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"kty": "RSA"},
+        {"kty": "EC", "crv": "unheard of", "x": "AA", "y": "AA"},
+        {"kty": "EC", "crv": "P-256", "x": "AA", "y": "AA"},
+        {"kty": ["RSA"], "n": "AA", "e": "AA"},
+    ],
+)
+def test_a_key_that_cannot_be_used_does_not_spoil_the_others(broken: dict[str, Any]) -> None:
+    own = SIGNER.as_dict(private=False)
+    assert [key.kid for key in usable_keys({"keys": [broken, own]}).keys] == ["k1"]
+
+
 @pytest.mark.parametrize("document", [None, [], {}, {"keys": 5}, {"keys": [{}] * (KEYS_MAX + 1)}])
 def test_a_document_without_a_bounded_list_of_keys_is_refused(document: object) -> None:
     with pytest.raises(ValueError, match="list of at most"):

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from joserfc import jwt
 from joserfc.errors import InvalidKeyIdError, JoseError
-from joserfc.jwk import KeySet
+from joserfc.jwk import Key, KeySet, import_key
 
 from services.api_gateway.problems import Denied
 
@@ -29,19 +29,25 @@ class UnknownKey(Exception):
 
 
 def usable_keys(document: object) -> KeySet:
-    """Return the keys for signatures in a JWKS document. Raises ValueError."""
+    """Return the keys for signatures in a JWKS document. Raises ValueError if it is none.
+
+    A key that cannot be used, for example on an unknown curve, is left out (RFC 7517, section 5).
+    """
     keys = document.get("keys") if isinstance(document, dict) else None
     if not isinstance(keys, list) or len(keys) > KEYS_MAX:
         raise ValueError(f"the document is not a list of at most {KEYS_MAX} keys")
-    wanted = [
-        key
-        for key in keys
-        if isinstance(key, dict) and key.get("kty") in KEY_TYPES and key.get("use", "sig") == "sig"
-    ]
+    return KeySet([usable for key in keys if (usable := _usable(key)) is not None])
+
+
+def _usable(key: object) -> Key | None:
+    if not isinstance(key, dict):
+        return None
+    if key.get("kty") not in KEY_TYPES or key.get("use", "sig") != "sig":
+        return None
     try:
-        return KeySet.import_key_set({"keys": wanted})
-    except JoseError as error:
-        raise ValueError(str(error)) from error
+        return import_key(key)
+    except (JoseError, ValueError, KeyError):
+        return None
 
 
 def claims_of(
