@@ -6,8 +6,10 @@ ask for all they may have and for more, return some, and die.
 """
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
+
+from msgspec.structs import replace
 
 from libs.common.model import Gpu
 from services.node_agent.memory import grants as g
@@ -16,17 +18,28 @@ from services.node_agent.memory.pools import number_of
 STEP: Final = 2 << 20
 # Requests of each job when it begins: some are more than its pool has left.
 ASKS: Final = 6
+# A broker without an agent ends this long after its last job. The real one waits for five minutes
+# (`services/node_agent/memory/broker.py`), longer than most runs last.
+ORPHAN_S: Final = 5.0
 
 
 class SimBroker:
     """The broker of a machine and what it created: `memory` is (attempt key, device, bytes).
 
     Devices with an odd number are like a vendor's: their memory cannot be revoked. Memory of an
-    `orphan`, whose agent has another state directory now, ends with the job.
+    `orphan`, whose agent has another state directory now, ends with the job. A broker to which no
+    agent connects again ends by itself. `later` schedules an act outside any process.
     """
 
-    def __init__(self, node_id: str, gpus: Sequence[Gpu], host_bytes: int) -> None:
+    def __init__(
+        self,
+        node_id: str,
+        gpus: Sequence[Gpu],
+        host_bytes: int,
+        later: Callable[[float, Callable[[], None]], object],
+    ) -> None:
         self.node_id = node_id
+        self.later = later
         self.books = g.Books()
         self.memory: dict[int, tuple[str, int, int]] = {}
         self.capacity = {number_of(gpu): gpu.memory_bytes for gpu in gpus} | {g.HOST: host_bytes}
@@ -37,6 +50,8 @@ class SimBroker:
         # Memory that could have been revoked when its holder ended, by attempt.
         self.left_by_dead: dict[str, int] = {}
         self.begun = 0
+        # How many agents have connected.
+        self.agents = 0
         self.orphan = False
 
     def admit(self, key: str, limits: Mapping[int, int]) -> None:
@@ -75,6 +90,29 @@ class SimBroker:
             self.left_by_dead[key] = sum(left)
         if self.orphan:
             self.released(key)
+
+    def agent_came(self) -> None:
+        self.agents += 1
+
+    def agent_left(self) -> None:
+        agents = self.agents
+        if self.books.attempts:
+            self.later(ORPHAN_S, lambda: self._end(agents))
+
+    def _end(self, agents: int) -> None:
+        """End, and all memory with it, unless an agent has connected meanwhile; wait while a job
+        lives.
+
+        The next agent knows the attempts from its file, and that what they held is lost.
+        """
+        if self.agents != agents:
+            return
+        if self.holders:
+            self.later(ORPHAN_S, lambda: self._end(agents))
+            return
+        for key, attempt in list(self.books.attempts.items()):
+            self.released(key)
+            g.admit(self.books, replace(attempt, lost=True))
 
     def lose_agent(self) -> None:
         """Become an orphan: what no living process holds is freed now."""

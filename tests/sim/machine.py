@@ -213,7 +213,8 @@ class Machine:
         return max(0.0, self.hang_until - self.loop.now)
 
     def begin_broker(self) -> None:
-        self.brokers.append(SimBroker(self.node_id, self.gpus, len(self.gpus) << 30))
+        host_bytes = len(self.gpus) << 30
+        self.brokers.append(SimBroker(self.node_id, self.gpus, host_bytes, self.later))
 
     def power_on(self, skew_s: float) -> None:
         self.up = True

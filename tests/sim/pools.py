@@ -67,6 +67,7 @@ class SimPools:
         """The simulated gateway does not ask."""
 
     def adopt(self, keys: Collection[str], inventory: Sequence[Gpu]) -> None:
+        self.broker.agent_came()
         for key in [each for each in self.broker.books.attempts if each not in keys]:
             self.broker.released(key)
 

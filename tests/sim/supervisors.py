@@ -227,6 +227,7 @@ class SimSupervisors:
     def _let_go(self) -> None:
         if self.machine.agent is self:
             self.machine.agent = None
+            self.machine.brokers[-1].agent_left()
 
 
 class SimMemory:

@@ -301,11 +301,13 @@ class World:
         return next(live_jobs(self.reference), None) is None and not self.truth.living()
 
     def _quiet(self) -> bool:
-        """Return whether all is read, nothing is in flight and every node is back."""
+        """Return whether all is read, nothing is in flight, no memory is granted and every node is
+        back.
+        """
         settled = operators.all_nodes_settled(self.reference) and not unwanted(self)
-        if not (settled and fabric.is_at_rest(self)) or len(self.archive.entries) < len(
-            self.stream.entries
-        ):
+        if self._has_grants() or not (settled and fabric.is_at_rest(self)):
+            return False
+        if len(self.archive.entries) < len(self.stream.entries):
             return False
         folds = [*self.acknowledged(), *((name, state.cluster) for name, state in self.ahead())]
         read = len(folds) >= 3 and all(cluster.seq == self.reference.seq for _, cluster in folds)
@@ -314,6 +316,11 @@ class World:
             and not self.controls_left()
             and all(service.writer.idle for _, service in (*self.leading(), *leading.quotas(self)))
         )
+
+    def _has_grants(self) -> bool:
+        """Return whether a machine has granted memory; those that lie may keep theirs."""
+        honest = [each for name, each in self.machines.items() if name not in self.lying]
+        return any(broker.memory for machine in honest for broker in machine.brokers)
 
     def controls_left(self) -> list[str]:
         """Return the device controls that reachable agents have not applied or answered yet."""
@@ -337,7 +344,7 @@ class World:
         self.stall(0.0)
         for slot in self.slots.values():
             slot.process.silent_until = 0.0
-            if slot.name not in away:
+            if slot.name not in away and slot.held_until < operators.FOR_EVER:
                 slot.held_until = min(slot.held_until, self.loop.now)
         for machine in self.machines.values():
             self.power_on(machine)
