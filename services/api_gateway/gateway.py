@@ -37,6 +37,7 @@ from services.api_gateway.access.auth import Keys
 from services.api_gateway.access.claims import Claims
 from services.api_gateway.access.fair_turns import FairTurns
 from services.api_gateway.access.records import Recorder
+from services.api_gateway.access.shares import Shares
 from services.api_gateway.access.slots import Slots
 from services.api_gateway.access.time_shares import TimeShares
 from services.api_gateway.agents.admission import Admission
@@ -119,7 +120,7 @@ class Gateway:
         self._tasks: set[asyncio.Task[None]] = set()
         self.keys = Keys(settings.api_keys_file)
         self.telemetry, self.claims = Telemetry(self), Claims()
-        self.entries, self.slots = Entries(log, bus), Slots()
+        self.entries, self.slots, self.shares = Entries(log, bus), Slots(), Shares(settings)
         self.fair_turns, self.time_shares = FairTurns(), TimeShares()
         self.waiting = Waiting(self.fair_turns)
         self.rows = Rows(self)

@@ -46,7 +46,6 @@ class OpenAI:
         self.dispatch = Dispatch(gateway)
         self.forms = FormSpace(self.settings.model_forms_bytes)
         self.open = OpenShare(self.settings.model_requests_max)
-        self.bodies = OpenShare(self.settings.model_bodies_bytes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path: str = scope["path"]
@@ -89,7 +88,7 @@ class OpenAI:
         tenant: str = scope["principal"].tenant
         if refused := self.open.take(tenant):
             raise self._too_many(tenant, refused)
-        kept = Kept(self.bodies, tenant)
+        kept = Kept(self.gateway.shares.bytes, tenant)
         try:
             if ROUTES[path].takes_form and (form := self._form(scope, receive)) is not None:
                 await self._pass_form(scope, form, send, path, kept)

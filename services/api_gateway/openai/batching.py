@@ -18,8 +18,9 @@ from starlette.types import Message
 from libs.common.batching import Batching
 from libs.common.model import JobId
 from services.api_gateway.access.auth import Principal
-from services.api_gateway.openai import batch_bodies, queue_errors, request
+from services.api_gateway.openai import batch_bodies, queue_errors, reading, request
 from services.api_gateway.openai.batch_bodies import LISTS, Inputs, Part
+from services.api_gateway.openai.body import Kept
 from services.api_gateway.openai.call import CLIENT_ERROR, JSON, OK, Answer, Call
 from services.api_gateway.openai.errors import ApiError
 from services.api_gateway.openai.guard import SILENT, Guard
@@ -32,9 +33,9 @@ if TYPE_CHECKING:
     from services.api_gateway.gateway import Gateway
 
 MS_NS: Final = 1_000_000
-# An error with this code may be due to one request of a batch, so its requests go one by one, as
-# far as the budget of second tries allows.
-ONE_BY_ONE: Final = "upstream_error"
+# An error with one of these codes may be due to one request of a batch, or to their number, so its
+# requests go one by one, as far as the budget of second tries allows.
+ONE_BY_ONE: Final = ("upstream_error", reading.ANSWER_TOO_LARGE)
 
 # Dispatches a call to the end of its answer. Raises ApiError.
 Dispatches = Callable[[Call, Principal, Guard], Awaitable[None]]
@@ -67,13 +68,20 @@ class UnderWay(NamedTuple):
 
 
 class OwnClient:
-    """The client of a batch: it keeps the answer, and disconnects when `over` is set."""
+    """The client of a batch: it keeps the answer, and disconnects when `over` is set.
 
-    def __init__(self) -> None:
+    It counts the answer among the bytes of the tenant, once more than a whole answer counts while
+    it is read: that is the memory of the parts, until each of them counts for its own request.
+    """
+
+    def __init__(self, kept: Kept, bytes_max: int) -> None:
         self.over = asyncio.Event()
         self.status = 0
         self.replica = ""
-        self.body = b""
+        self.size = 0
+        self.kept = kept
+        self.bytes_max = bytes_max
+        self.pieces: list[bytes] = []
 
     async def receive(self) -> Message:
         await self.over.wait()
@@ -83,8 +91,22 @@ class OwnClient:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             self.replica = dict(message["headers"]).get(b"x-muster-replica", b"").decode()
-        else:
-            self.body += message["body"]
+            return
+        piece: bytes = message["body"]
+        self.size += len(piece)
+        if self.size > self.bytes_max:
+            raise reading.too_large(self.bytes_max)
+        self.kept.add(len(piece))
+        self.pieces.append(piece)
+
+    def body(self) -> bytes:
+        """Return the answer's body."""
+        return b"".join(self.pieces)
+
+    def close(self) -> None:
+        """End the exchange, and count the answer no longer."""
+        self.over.set()
+        self.kept.close()
 
 
 class ModelBatches:
@@ -170,7 +192,9 @@ class ModelBatches:
             self._timer = loop.call_later((next_ns - now_ns) / SECOND_NS, self._pump)
 
     async def _run(self, batch: Batch[Member]) -> None:
-        members, client = list(batch.members), OwnClient()
+        members = list(batch.members)
+        kept = Kept(self.gateway.shares.bytes, members[0].principal.tenant)
+        client = OwnClient(kept, self.gateway.settings.model_answer_bytes)
         guard = Guard(client.receive, self.gateway.settings.model_answer_ms / 1_000)
         try:
             parts = await self._parts(members, client, guard) if len(members) > 1 else None
@@ -187,7 +211,7 @@ class ModelBatches:
                 await self._one_by_one(alone)
         finally:
             guard.close()
-            client.over.set()
+            client.close()
             if guard.reason == SILENT:
                 for member in members:
                     member.refuse(_silent(guard))
@@ -195,7 +219,7 @@ class ModelBatches:
     def _may_go_alone(self, error: ApiError) -> bool:
         """Return whether one more request is sent to a replica after the batch failed."""
         tries = self.gateway.queues.of(self.name).tries
-        return error.code == ONE_BY_ONE and tries.may_retry()
+        return error.code in ONE_BY_ONE and tries.may_retry()
 
     def _over(self, batch: Batch[Member], task: asyncio.Task[None]) -> None:
         """Make room for the next batch."""
@@ -214,6 +238,7 @@ class ModelBatches:
         """Send the requests as one. Return the parts of its answer, None if they must go alone."""
         first, inputs = members[0], [member.inputs for member in members]
         body = batch_bodies.joined(first.call.path, inputs)
+        client.kept.add(len(body))
         call = Call(
             scope={
                 "header": first.call.scope["header"],
@@ -225,9 +250,10 @@ class ModelBatches:
             model=self.name,
             fields=request.read(body),
             body=body,
-            answer_bytes_max=first.call.answer_bytes_max * len(members),
+            answer_bytes_max=client.bytes_max,
             adapter=first.call.adapter,
         )
+        call.kept = client.kept
         for member in members:
             member.call.tokens = None
         self.gateway.telemetry.models.batched(self.name)
@@ -240,7 +266,7 @@ class ModelBatches:
             raise
         if client.status >= CLIENT_ERROR:
             return None
-        return batch_bodies.divided(call.path, client.body, inputs)
+        return batch_bodies.divided(call.path, client.body(), inputs)
 
     def _now_ns(self) -> int:
         return self.gateway.clock.boot_ns()

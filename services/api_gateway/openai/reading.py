@@ -4,11 +4,16 @@ Tests: tests/integration/test_openai_requests.py and test_openai_failures.py,
 tests/attack/test_unread_answers.py.
 """
 
+from typing import Final
+
 import aiohttp
 
 from services.api_gateway.openai.body import Kept
 from services.api_gateway.openai.errors import ApiError
 from services.api_gateway.openai.events import Events
+
+# The code of the error for an answer over its bound.
+ANSWER_TOO_LARGE: Final = "answer_too_large"
 
 
 async def whole(content: aiohttp.StreamReader, bytes_max: int, kept: Kept | None) -> bytes:
@@ -18,17 +23,19 @@ async def whole(content: aiohttp.StreamReader, bytes_max: int, kept: Kept | None
         pieces.append(piece)
         size += len(piece)
         if size > bytes_max:
-            raise ApiError(
-                502,
-                (
-                    f"the model's answer is larger than {bytes_max} bytes: request less, or raise "
-                    "MUSTER_MODEL_ANSWER_BYTES"
-                ),
-                "answer_too_large",
-            )
+            raise too_large(bytes_max)
         if kept is not None:
             kept.add(len(piece))
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def too_large(bytes_max: int) -> ApiError:
+    """Return the error for an answer over its bound."""
+    text = (
+        f"the model's answer is larger than {bytes_max} bytes: request less, or raise "
+        "MUSTER_MODEL_ANSWER_BYTES"
+    )
+    return ApiError(502, text, ANSWER_TOO_LARGE)
 
 
 async def next_piece(content: aiohttp.StreamReader, events: Events) -> bytes:
