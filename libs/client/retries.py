@@ -11,7 +11,7 @@ from libs.client.errors import ApiError, RateLimited, Unavailable, asked_pause_s
 
 PAUSE_FIRST_S: Final = 0.1
 PAUSE_MAX_S: Final = 2.0
-# Never passing conditions: the log is nearly full.
+# Conditions that last: the log or the bucket of uploads is nearly full.
 LASTING: Final = (507,)
 
 

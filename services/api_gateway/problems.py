@@ -27,7 +27,7 @@ TITLES: Final = {
     429: "Too many requests",
     500: "Bug in the gateway",
     503: "Unavailable",
-    507: "The log is nearly full",
+    507: "Not enough space",
 }
 
 

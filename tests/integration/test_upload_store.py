@@ -157,3 +157,29 @@ async def test_a_node_reaches_none_of_it_but_through_a_gateway(
         with pytest.raises(Exception, match=r"(?i)timeout|no responders"):
             await client.request(subject, b'{"seq":1}', timeout=0.2)
     await client.close()
+
+
+async def test_the_space_is_that_of_all_uploads_whoever_stored_or_removed_them(
+    store: UploadStore, request: pytest.FixtureRequest
+) -> None:
+    assert (await store.space()).uploads == []
+    await store.put("physics", HASH, io.BytesIO(DATA))
+    await store.put("default", HASH, io.BytesIO(DATA))
+    assert await sizes(store) == {"physics": len(DATA), "default": len(DATA)}
+    if isinstance(store, NatsUploads):
+        servers: Servers = request.getfixturevalue("servers")
+        client = await connect(servers.urls, "gateway-a", servers.seed("gateway-a"))
+        other = NatsUploads(client, 1, 64 << 20)
+        await other.remove("physics", HASH)
+        await other.put("third", HASH, io.BytesIO(DATA))
+        assert (await other.space()).bytes_max == 64 << 20
+        assert await sizes(other) == await sizes(store)
+        await client.close()
+        assert await sizes(store) == {"default": len(DATA), "third": len(DATA)}
+    for each in await store.listed():
+        await store.remove(each.tenant, each.sha256)
+    assert await sizes(store) == {}
+
+
+async def sizes(store: UploadStore) -> dict[str, int]:
+    return {each.tenant: each.size_bytes for each in (await store.space()).uploads}

@@ -266,7 +266,8 @@ HELP: Final = {
     ),
     "upload_files": "Largest number of files and directories in such an archive.",
     "upload_store_bytes": (
-        "Size of the bucket that stores these archives. It applies when the bucket is created."
+        "Size of the bucket that stores these archives. It applies when the bucket is created. "
+        "One tenant's archives may need at most four times what is free."
     ),
     "upload_cache_bytes": (
         "Agent: bytes of archives that stay on a node for its next jobs and for other nodes. 0: "

@@ -45,6 +45,13 @@ class Piece(NamedTuple):
     data: bytes
 
 
+class Space(NamedTuple):
+    """All archives that a store holds, and the bytes that it takes."""
+
+    uploads: list[Upload]
+    bytes_max: int
+
+
 class UploadAsk(msgspec.Struct, frozen=True):
     """agent -> gateway: request the piece behind `mark` of this attempt's upload; 0: the first.
 
@@ -105,11 +112,16 @@ class UploadStore(Protocol):
         """Return all uploads, sorted by tenant and hash."""
         ...
 
+    async def space(self) -> Space:
+        """Return all uploads and the store's size. It reads only what is new to this process."""
+        ...
+
 
 class MemoryUploads:
     """A store in memory."""
 
-    def __init__(self) -> None:
+    def __init__(self, bytes_max: int = 4 << 30) -> None:
+        self.bytes_max = bytes_max
         self.archives: dict[tuple[str, str], bytes] = {}
 
     async def put(self, tenant: str, sha256: str, archive: BufferedIOBase) -> None:
@@ -134,3 +146,6 @@ class MemoryUploads:
         return [
             found for each in sorted(self.archives) if (found := await self.find(*each)) is not None
         ]
+
+    async def space(self) -> Space:
+        return Space(await self.listed(), self.bytes_max)

@@ -5,6 +5,7 @@ removes objects. Direct gets read pieces and the list, each behind the message b
 are no consumers, and any gateway can continue where another one stopped.
 """
 
+import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable
@@ -21,7 +22,8 @@ from nats.js.object_store import ObjectStore
 from libs.common import subjects
 from libs.common.errors import Refused, Unavailable
 from libs.common.process.cancellation import heed
-from libs.common.transport.uploads import PIECE_BYTES, Piece, Upload
+from libs.common.transport.upload_index import UploadIndex, upload_of
+from libs.common.transport.uploads import PIECE_BYTES, Piece, Space, Upload
 
 ASK_TIMEOUT_S: Final = 10.0
 # Age at which pieces that belong to no archive are removed (a gateway was killed while it wrote
@@ -48,6 +50,9 @@ class NatsUploads:
     def __init__(self, client: Client, replicas: int, bytes_max: int) -> None:
         self.js = client.jetstream(timeout=ASK_TIMEOUT_S)
         self.config = ObjectStoreConfig(replicas=replicas, max_bytes=bytes_max)
+        self.bytes_max = bytes_max
+        self.index = UploadIndex("")
+        self.reading = asyncio.Lock()
         self.sweep_at = 0.0
 
     async def put(self, tenant: str, sha256: str, archive: BufferedIOBase) -> None:
@@ -60,7 +65,7 @@ class NatsUploads:
 
     async def find(self, tenant: str, sha256: str) -> Upload | None:
         found = await self._info(tenant, sha256)
-        return _upload(found) if found is not None else None
+        return upload_of(found) if found is not None else None
 
     async def piece(self, tenant: str, sha256: str, mark: int) -> Piece | None:
         found = await self._info(tenant, sha256)
@@ -76,8 +81,30 @@ class NatsUploads:
             return
 
     async def listed(self) -> list[Upload]:
-        found = [_upload(info) async for info in self._infos()]
+        found = [upload_of(info) async for info in self._infos()]
         return sorted(found, key=lambda each: (each.tenant, each.sha256))
+
+    async def space(self) -> Space:
+        try:
+            info = await _awaited(self.js.stream_info(STREAM))
+        except NotFoundError:
+            return Space([], self.bytes_max)
+        async with self.reading:
+            if self.index.created != str(info.created):
+                self.index = UploadIndex(str(info.created))
+            await self._read_on(self.index, info.state.last_seq)
+        return Space(list(self.index.uploads.values()), info.config.max_bytes or self.bytes_max)
+
+    async def _read_on(self, index: UploadIndex, last_seq: int) -> None:
+        """Read the entries up to this sequence that are new since the last call."""
+        for _ in range(LISTED_MAX):
+            if index.mark >= last_seq:
+                return
+            message = await self._next(f"$O.{BUCKET}.M.>", index.mark)
+            if message is None:
+                index.mark = last_seq
+            else:
+                index.note(message.seq or 0, json.loads(message.data or b"{}"))
 
     async def _infos(self) -> AsyncIterator[dict[str, Any]]:
         mark = 0
@@ -177,8 +204,3 @@ def _name(tenant: str, sha256: str) -> str:
 def _pieces(nuid: str) -> str:
     """Return the subject of an archive's pieces."""
     return f"$O.{BUCKET}.C.{nuid}"
-
-
-def _upload(info: dict[str, Any]) -> Upload:
-    tenant, _, sha256 = str(info["name"]).partition(".")
-    return Upload(tenant, sha256, int(info.get("size") or 0), str(info.get("mtime") or ""))

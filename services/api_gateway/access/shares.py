@@ -1,6 +1,8 @@
 """What one gateway has for the requests of all tenants, and what each tenant holds of it.
 
-`bytes` counts what requests keep in memory: bodies, and whole answers of models, also of batches.
+`bytes` counts what requests keep in memory: bodies, whole answers of models, answers of batches,
+and events that are not whole yet. `storing` are the bytes of archives on their way to the bucket of
+uploads, by tenant; http/upload_room.py bounds them.
 """
 
 from libs.common.settings.settings import Settings
@@ -12,3 +14,4 @@ class Shares:
 
     def __init__(self, settings: Settings) -> None:
         self.bytes = OpenShare(settings.model_bodies_bytes)
+        self.storing: dict[str, int] = {}

@@ -21,8 +21,12 @@ from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.answer_types import NodePruned, PruneAnswer
 from services.api_gateway.http.queries import Query, answer, body_of, documented, gateway_of, read
 from services.api_gateway.http.routing import APIRouter
-from services.api_gateway.intents.prune_intents import FIELDS, old_uploads, prune_request
-from services.api_gateway.views.jobs import ended
+from services.api_gateway.intents.prune_intents import (
+    FIELDS,
+    needed_uploads,
+    old_uploads,
+    prune_request,
+)
 
 ASKED_AT_ONCE: Final = 32
 
@@ -61,15 +65,7 @@ async def prune(request: Request) -> Response:
 
 async def _uploads(gateway: Gateway, ask: PruneAsk) -> list[Upload]:
     """Remove old uploads (not with `dry_run`) and return them. Raises Unavailable."""
-    cluster = gateway.cluster
-    needed = {
-        (job.tenant, job.spec.upload): None for job in cluster.jobs.values() if not ended(job)
-    }
-    needed |= {
-        (model.tenant, model.spec.upload): None
-        for model in cluster.models.values()
-        if model.deployed
-    }
+    needed = needed_uploads(gateway.cluster)
     found = old_uploads(await gateway.uploads.listed(), needed, ask, gateway.clock.wall_ns())
     for each in () if ask.dry_run else found:
         await gateway.uploads.remove(each.tenant, each.sha256)

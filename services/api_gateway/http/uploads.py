@@ -28,6 +28,7 @@ from services.api_gateway.http.queries import (
     read,
 )
 from services.api_gateway.http.routing import APIRouter
+from services.api_gateway.http.upload_room import room_for
 from services.api_gateway.problems import Problem
 
 # Unnamed files open at one time; further uploads are refused until one is done.
@@ -69,7 +70,8 @@ async def send(request: Request, sha256: str) -> Response:
     try:
         with tempfile.TemporaryFile() as file:
             await _receive(request, file, sha256, gateway.settings)
-            await _keep(gateway, tenant, sha256, file)
+            async with room_for(gateway, tenant, sha256, file.tell()):
+                await _keep(gateway, tenant, sha256, file)
     finally:
         gateway.receiving -= 1
     found = await kept(gateway, tenant, sha256)
@@ -141,6 +143,8 @@ async def _keep(gateway: Gateway, tenant: str, sha256: str, file: BufferedRandom
     putting = asyncio.ensure_future(gateway.uploads.put(tenant, sha256, file))
     try:
         await asyncio.shield(putting)
+    except Refused as error:
+        raise Problem(507, str(error)) from error
     except asyncio.CancelledError:
         await asyncio.wait((putting,))
         raise

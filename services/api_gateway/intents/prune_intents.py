@@ -7,7 +7,9 @@ from collections.abc import Container, Iterable
 from typing import Final
 
 from libs.common.errors import Refused
+from libs.common.life import job_life
 from libs.common.messages import PruneAsk
+from libs.common.state.cluster import Cluster
 from libs.common.transport.uploads import Upload
 from services.api_gateway.intents.fields import check_known, check_range, convert, names_of
 from services.api_gateway.times import instant_ns
@@ -16,6 +18,19 @@ RANGES: Final = (("older_than_s", 0, 1 << 33), ("keep_bytes", 0, 1 << 62))
 # An upload of this age or younger stays, because its job may be about to be submitted.
 YOUNG_S: Final = 3_600
 FIELDS: Final = names_of(PruneAsk)
+
+
+def needed_uploads(cluster: Cluster) -> dict[tuple[str, str], None]:
+    """Return the uploads, by tenant and hash, that live jobs and deployed models use."""
+    needed: dict[tuple[str, str], None] = {
+        (job.tenant, job.spec.upload): None
+        for job in cluster.jobs.values()
+        if job.state not in job_life.ENDED
+    }
+    for model in cluster.models.values():
+        if model.deployed:
+            needed[model.tenant, model.spec.upload] = None
+    return needed
 
 
 def old_uploads(

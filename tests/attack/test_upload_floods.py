@@ -1,0 +1,108 @@
+"""One tenant's uploads leave room for those of others, and old ones that no job uses make way."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from hashlib import sha256
+from io import BufferedIOBase
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from libs.common.transport.uploads import MemoryUploads
+from tests.attack.serving_world import MIB
+from tests.integration.gateway_world import World, gateway_world
+
+BUCKET: Final = 10 * MIB
+# 4/5 of the bucket.
+SHARE: Final = 8
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    async with gateway_world(tmp_path) as found:
+        found.gateway.uploads = MemoryUploads(BUCKET)
+        await found.writers.begin_term()
+        yield found
+
+
+def archive(number: int) -> bytes:
+    return bytes([number]) * MIB
+
+
+def name(number: int) -> str:
+    return sha256(archive(number)).hexdigest()
+
+
+async def sent(world: World, number: int, status: int = 201) -> str:
+    answer = await world.ask("PUT", f"/v1/uploads/{name(number)}", status, data=archive(number))
+    return str(answer.get("detail", ""))
+
+
+async def status(world: World, number: int) -> int:
+    path = f"{world.url}/v1/uploads/{name(number)}"
+    async with world.session.put(path, data=archive(number)) as answer:
+        return answer.status
+
+
+def stored(world: World, tenant: str = "default") -> list[str]:
+    assert isinstance(world.gateway.uploads, MemoryUploads)
+    return [sha256 for each, sha256 in world.gateway.uploads.archives if each == tenant]
+
+
+async def test_a_tenant_that_uses_its_share_of_the_bucket_leaves_room_for_others(
+    world: World,
+) -> None:
+    for number in range(SHARE):
+        await sent(world, number)
+        await world.submit(upload=name(number))
+    assert "tenant default that live jobs use" in await sent(world, SHARE, 507)
+    assert len(stored(world)) == SHARE and not world.gateway.shares.storing
+    await world.ask("PUT", "/v1/tenants/physics", 201, json={})
+    async with world.as_("member", "ada", "physics") as ada:
+        await sent(ada, SHARE)
+        assert len(stored(world, "physics")) == 1
+
+
+async def test_archives_that_no_live_job_uses_make_way_for_new_ones_of_their_tenant(
+    world: World,
+) -> None:
+    await sent(world, 0)
+    await world.submit(upload=name(0))
+    await world.settle()
+    for number in range(1, 2 * SHARE):
+        await sent(world, number)
+    assert name(0) in stored(world) and name(2 * SHARE - 1) in stored(world)
+    assert len(stored(world)) == SHARE
+
+
+async def test_many_small_archives_count_as_larger_ones(world: World) -> None:
+    for number in range(2 * SHARE):
+        data = b"%d" % number
+        await world.ask("PUT", f"/v1/uploads/{sha256(data).hexdigest()}", 201, data=data)
+    assert len(stored(world)) == SHARE
+
+
+class Meeting(MemoryUploads):
+    """A store in which archives of two gateways are complete at the same time."""
+
+    def __init__(self, bytes_max: int) -> None:
+        super().__init__(bytes_max)
+        self.both = asyncio.Barrier(2)
+
+    async def put(self, tenant: str, sha256: str, archive: BufferedIOBase) -> None:
+        await self.both.wait()
+        await super().put(tenant, sha256, archive)
+
+
+async def test_two_gateways_together_store_no_more_than_a_tenant_s_share(tmp_path: Path) -> None:
+    store = Meeting(3 * MIB)
+    async with (
+        gateway_world(tmp_path) as one,
+        gateway_world(tmp_path, instance="b") as other,
+    ):
+        one.gateway.uploads = other.gateway.uploads = store
+        await asyncio.gather(sent(one, 0), sent(other, 1))
+        assert len(store.archives) == 2
+        found = await asyncio.gather(status(one, 2), status(other, 3))
+        assert sorted(found) == [201, 507] and len(store.archives) == 3
