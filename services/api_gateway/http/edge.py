@@ -18,13 +18,14 @@ from libs.common.spans import recording
 from libs.common.spans.recording import Work
 from services.api_gateway.access import roles
 from services.api_gateway.access.auth import bearer
-from services.api_gateway.access.open_share import BUSY_S, OpenShare
+from services.api_gateway.access.open_share import OpenShare
 from services.api_gateway.access.roles import Principal
 from services.api_gateway.access.sessions import cookie_of
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http import channels, origins, request_trace
 from services.api_gateway.http.bounded_body import BoundedBody, too_large
 from services.api_gateway.http.cors import Cors
+from services.api_gateway.http.edge_problems import starting, too_many, unauthorised
 from services.api_gateway.http.forwarding import TrustedProxies
 from services.api_gateway.http.places import places_by_files
 from services.api_gateway.http.request_trace import TRACE_ID, RequestTrace, TraceBudget
@@ -37,10 +38,14 @@ from services.api_gateway.ws.serving import SocketApp
 from services.api_gateway.ws.sockets import ROUTE as SOCKET
 
 BODY_BYTES_MAX: Final = 1 << 20
-# Bodies of requests that sign in, which need no key.
-SIGN_ON_BYTES_MAX: Final = 16 << 10
+# Bodies of requests that need no key: those that sign in, and machines that join.
+PUBLIC_BYTES_MAX: Final = 16 << 10
 KEYED: Final = "/v1"
 METRICS: Final = "/metrics"
+JOIN: Final = "/join"
+# The tenant that stands for all requests without a key, and the routes that such requests use.
+STRANGERS: Final = ""
+OPEN_TO_STRANGERS: Final = tuple(path for path in roles.PUBLIC if path not in roles.PROBES)
 # The only route whose body may be larger.
 UPLOADS: Final = "/v1/uploads/"
 # After an answer with one of these statuses the rest of the request is not read.
@@ -168,12 +173,12 @@ class Edge:
             return None  # the first message has the key
         scope["principal"], scope["key"] = principal, key
         if not gateway.caught_up:
-            return _starting(gateway.cluster.seq)
+            return starting(gateway.cluster.seq)
         if principal is None:
             if path in roles.PUBLIC:
                 return None
             scope["denied"] = why
-            return _unauthorised(bool(gateway.settings.api_keys_file), bool(key))
+            return unauthorised(bool(gateway.settings.api_keys_file), bool(key))
         if by_cookie and (foreign := origins.foreign(scope)) is not None:
             scope["denied"] = foreign.detail
             return foreign
@@ -195,8 +200,8 @@ class Edge:
         return BoundedBody(receive, self._bytes_max(path), within_s)
 
     def _bytes_max(self, path: str) -> int:
-        if path in roles.SIGN_ON:
-            return SIGN_ON_BYTES_MAX
+        if path in roles.PUBLIC:
+            return PUBLIC_BYTES_MAX
         return self.gateway.settings.upload_bytes if path.startswith(UPLOADS) else BODY_BYTES_MAX
 
 
@@ -204,6 +209,7 @@ class _Passage:
     """One request through the edge: measured and recorded when its answer begins."""
 
     __slots__ = (
+        "account",
         "began",
         "edge",
         "inner",
@@ -220,16 +226,24 @@ class _Passage:
         self.began = time.perf_counter()
         self.status = 0
         self.tenant = ""
+        self.account: str | None = None
         self.trace: RequestTrace | None = None
         self.is_model = bool(route)
 
     def enter(self) -> Problem | None:
-        """Count the request among its tenant's; return the problem if those are too many."""
-        principal = self.scope.get("principal")
+        """Count the request among its tenant's; return the problem if those are too many.
+
+        Requests without a key count as those of one tenant, and probes of health not at all.
+        """
+        principal: Principal | None = self.scope.get("principal")
+        if principal is None and self.scope["path"] not in OPEN_TO_STRANGERS:
+            return None
+        account = STRANGERS if principal is None else principal.tenant
+        if self.edge.open.take(account):
+            return too_many(account)
+        self.account = account
         if principal is None:
             return None
-        if self.edge.open.take(principal.tenant):
-            return _too_many(principal.tenant)
         self.tenant = principal.tenant
         if recording.active is not None:
             self._trace()
@@ -301,8 +315,8 @@ class _Passage:
         self._note(status)
 
     def end(self) -> None:
-        if self.tenant:
-            self.edge.open.give_back(self.tenant)
+        if self.account is not None:
+            self.edge.open.give_back(self.account)
         if self.trace is not None:
             route = self.route or _route(self.scope)
             self.trace.end(self.scope, route, self.status, self.tenant)
@@ -335,7 +349,7 @@ def _account(scope: Scope) -> str | None:
     if principal is not None:
         return principal.tenant
     path: str = scope["path"]
-    return "" if path.startswith(KEYED) or path == METRICS else None
+    return "" if path.startswith((KEYED, JOIN)) or path == METRICS else None
 
 
 def new_request_id() -> str:
@@ -362,32 +376,6 @@ def refuse(problem: Problem, scope: Scope) -> Response:
     return Response(
         render(problem), status_code=problem.status, media_type=MEDIA_TYPE, headers=headers
     )
-
-
-def _starting(seq: int) -> Problem:
-    text = f"the gateway is starting and still reads the log (at commit {seq})"
-    return Problem(503, f"{text}: try again in a moment")
-
-
-def _unauthorised(configured: bool, has_key: bool) -> Problem:
-    if not configured:
-        text = (
-            "this gateway has no key file: set MUSTER_API_KEYS_FILE to a file with the SHA-256 of "
-            "each accepted key"
-        )
-    elif not has_key:
-        text = f"{errors.NO_KEY}: send the header 'Authorization: Bearer <key>'"
-    else:
-        text = "this key is unknown, revoked or expired: ask an administrator for another"
-    return Problem(401, text)
-
-
-def _too_many(tenant: str) -> Problem:
-    text = (
-        f"tenant {tenant} has as many requests open at this gateway as one tenant may have now: "
-        "wait until some have ended, or use another gateway"
-    )
-    return Problem(429, text, retry_after_s=BUSY_S)
 
 
 def _method(scope: Scope) -> str:
