@@ -1,23 +1,36 @@
-"""The body of a request, bounded in bytes and in time.
+"""The body of a request, bounded in bytes and in time, and counted among those of its tenant.
 
-Tests: tests/integration/test_gateway_slow_bodies.py.
+Tests: tests/integration/test_gateway_slow_bodies.py and tests/attack/test_large_bodies.py.
 """
 
 import asyncio
 
 from starlette.types import Message, Receive
 
+from services.api_gateway.access.open_share import OpenShare
+from services.api_gateway.http.edge_problems import too_much
 from services.api_gateway.problems import Problem
 
 
 class BoundedBody:
     """A request body that is bounded in bytes and, if `within_s` is given, in time.
 
+    Its bytes count among those of `tenant` in `share` until `close`. Without a share they do not.
     After the body `receive` waits for the client's disconnect.
     """
 
-    def __init__(self, receive: Receive, bytes_max: int, within_s: float | None) -> None:
+    def __init__(
+        self,
+        receive: Receive,
+        bytes_max: int,
+        within_s: float | None,
+        share: OpenShare | None = None,
+        tenant: str = "",
+    ) -> None:
         self.inner = receive
+        self.share = share
+        self.tenant = tenant
+        self.counted = 0
         self.bytes_max = bytes_max
         self.bytes = 0
         self.within_s = within_s
@@ -35,10 +48,26 @@ class BoundedBody:
                 408, f"the request body was not complete after {self.within_s:g} s: send it faster"
             ) from error
         self.whole = not message.get("more_body")
-        self.bytes += len(message.get("body", b""))
+        if size := len(message.get("body", b"")):
+            self._count(size)
+        return message
+
+    def _count(self, size: int) -> None:
+        """Count bytes that came. Raises Problem 413, 429 or 503."""
+        self.bytes += size
         if self.bytes > self.bytes_max:
             raise too_large(self.bytes_max)
-        return message
+        if self.share is None:
+            return
+        if refused := self.share.take(self.tenant, size):
+            raise too_much(self.tenant, refused)
+        self.counted += size
+
+    def close(self) -> None:
+        """Count the bytes no longer."""
+        if self.share is not None and self.counted:
+            self.share.give_back(self.tenant, self.counted)
+            self.counted = 0
 
 
 def too_large(bytes_max: int) -> Problem:

@@ -122,14 +122,18 @@ class Edge:
         self, passage: "_Passage", receive: Receive, route: str | None, problem: Problem | None
     ) -> None:
         scope = passage.scope
+        body: BoundedBody | None = None
         try:
             if problem is not None:
                 await refuse(problem, scope)(scope, receive, passage.send)
             elif route is not None:
                 await self.openai(scope, receive, passage.send)
             else:
-                await self.app(scope, self._bounded(scope["path"], receive).receive, passage.send)
+                body = self._bounded(scope, receive)
+                await self.app(scope, body.receive, passage.send)
         finally:
+            if body is not None:
+                body.close()
             passage.end()
 
     async def _channel(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -191,13 +195,17 @@ class Edge:
             return too_large(self._bytes_max(path))
         return None
 
-    def _bounded(self, path: str, receive: Receive) -> BoundedBody:
+    def _bounded(self, scope: Scope, receive: Receive) -> BoundedBody:
         """Bound the request's body.
 
-        Uploads have no time limit here: their route bounds each pause.
+        Uploads have no time limit here, and do not count: their route bounds them, on disk.
         """
-        within_s = None if path.startswith(UPLOADS) else self.gateway.settings.model_body_ms / 1_000
-        return BoundedBody(receive, self._bytes_max(path), within_s)
+        path: str = scope["path"]
+        bytes_max = self._bytes_max(path)
+        if path.startswith(UPLOADS):
+            return BoundedBody(receive, bytes_max, None)
+        within_s, share = self.gateway.settings.model_body_ms / 1_000, self.gateway.shares.bytes
+        return BoundedBody(receive, bytes_max, within_s, share, _account(scope) or STRANGERS)
 
     def _bytes_max(self, path: str) -> int:
         if path in roles.PUBLIC:

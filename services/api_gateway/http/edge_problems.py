@@ -1,6 +1,6 @@
 """Problems of requests that the edge refuses before a route gets them."""
 
-from services.api_gateway.access.open_share import BUSY_S
+from services.api_gateway.access.open_share import BUSY_S, TENANT_FULL
 from services.api_gateway.openai import errors
 from services.api_gateway.problems import Problem
 
@@ -32,6 +32,21 @@ def too_many(tenant: str) -> Problem:
         "wait until some have ended, or use another gateway"
     )
     return Problem(429, text, retry_after_s=BUSY_S)
+
+
+def too_much(tenant: str, refused: str) -> Problem:
+    """Return the problem of a body for which its tenant, or the gateway, has no memory left."""
+    if refused == TENANT_FULL:
+        text = (
+            f"{whose(tenant)} need as much of this gateway's memory for bodies as those of one "
+            "tenant may now: wait until some have ended, or send less at once"
+        )
+        return Problem(429, text, retry_after_s=BUSY_S)
+    text = (
+        "the bodies and answers of all open requests need all memory that this gateway has for "
+        "them: try again in a moment, or raise MUSTER_MODEL_BODIES_BYTES"
+    )
+    return Problem(503, text, retry_after_s=BUSY_S)
 
 
 def whose(tenant: str) -> str:
