@@ -114,7 +114,7 @@ class Gateway:
         self.outputs, self.store, self.filled = outputs, store, filled
         self.caught_up, self.fill = False, 0.0
         self.once: OnceStore = once or MemoryOnce()
-        self.receiving = self.followers = self.lag = self.heard_boot_ns = 0
+        self.followers = self.lag = self.heard_boot_ns = 0
         self.agreement = Agreement(settings.state_hash_every)
         self.output_asks: dict[OutputKey, asyncio.Task[OutputChunk]] = {}
         self._tasks: set[asyncio.Task[None]] = set()

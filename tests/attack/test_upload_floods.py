@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from hashlib import sha256
 from io import BufferedIOBase
 from pathlib import Path
@@ -10,8 +11,11 @@ from typing import Final
 import pytest
 
 from libs.common.transport.uploads import MemoryUploads
+from services.api_gateway.access.shares import RECEIVING_MAX
 from tests.attack.serving_world import MIB
 from tests.integration.gateway_world import World, gateway_world
+from tests.integration.test_openai_failures import until
+from tests.integration.test_openai_hostile import connected, drip, head
 
 BUCKET: Final = 10 * MIB
 # 4/5 of the bucket.
@@ -43,6 +47,11 @@ async def status(world: World, number: int) -> int:
     path = f"{world.url}/v1/uploads/{name(number)}"
     async with world.session.put(path, data=archive(number)) as answer:
         return answer.status
+
+
+def put(sha256: str) -> bytes:
+    """Return the head of an upload."""
+    return head("content-length: 1000000", path=f"/v1/uploads/{sha256}").replace(b"POST", b"PUT", 1)
 
 
 def stored(world: World, tenant: str = "default") -> list[str]:
@@ -106,3 +115,27 @@ async def test_two_gateways_together_store_no_more_than_a_tenant_s_share(tmp_pat
         assert len(store.archives) == 2
         found = await asyncio.gather(status(one, 2), status(other, 3))
         assert sorted(found) == [201, 507] and len(store.archives) == 3
+
+
+async def test_one_tenant_s_slow_uploads_leave_places_for_others_and_end(tmp_path: Path) -> None:
+    async with (
+        gateway_world(tmp_path, model_body_ms=1_000) as world,
+        AsyncExitStack() as stack,
+    ):
+        await world.ask("PUT", "/v1/tenants/physics", 201, json={})
+        ada = await stack.enter_async_context(world.as_("member", "ada", "physics"))
+        receiving = world.gateway.shares.receiving
+        slow = []
+        for number in range(RECEIVING_MAX):
+            reader, writer = await stack.enter_async_context(connected(world))
+            writer.write(put(name(number)))
+            slow.append((reader, asyncio.create_task(drip(writer, 0.1))))
+        await until(lambda: receiving.held == RECEIVING_MAX * 4 // 5 + 1)
+        await sent(ada, RECEIVING_MAX)
+        async with asyncio.timeout(10.0):
+            lines = [(await reader.readline()).split()[1] for reader, _ in slow]
+            while receiving.held:
+                await asyncio.sleep(0.01)
+        assert set(lines) == {b"408", b"429"}
+        for _, dripping in slow:
+            dripping.cancel()

@@ -76,7 +76,7 @@ async def test_body_over_the_bound_is_refused_with_or_without_a_declared_length(
 
     await world.ask("PUT", PATH, 413, data=endless())
     assert "bytes" in (await world.ask("PUT", PATH, 413, data=bytes(BOUND + 1)))["detail"]
-    assert kept(world) == {} and world.gateway.receiving == 0
+    assert kept(world) == {} and world.gateway.shares.receiving.held == 0
 
 
 async def test_an_upload_that_breaks_off_leaves_nothing(world: World) -> None:
@@ -87,7 +87,7 @@ async def test_an_upload_that_breaks_off_leaves_nothing(world: World) -> None:
     with pytest.raises((aiohttp.ClientError, OSError)):
         await world.ask("PUT", PATH, 201, data=broken())
     async with asyncio.timeout(10):
-        while world.gateway.receiving:
+        while world.gateway.shares.receiving.held:
             await asyncio.sleep(0.01)
     assert kept(world) == {}
     await world.ask("PUT", PATH, 201, data=DATA)

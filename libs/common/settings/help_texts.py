@@ -192,9 +192,7 @@ HELP: Final = {
         "Time for a replica to answer a request; for a stream, to send the first event."
     ),
     "model_idle_ms": "Longest pause between two events of a replica's stream.",
-    "model_body_ms": (
-        "Time for a client to send the body of a request, and longest pause within an upload."
-    ),
+    "model_body_ms": ("Time for a client to send the body of a request, or 1 MiB of an upload."),
     "model_keepalive_ms": (
         "How long the gateway keeps an idle connection to a replica. Choose less than the "
         "replica's own limit."

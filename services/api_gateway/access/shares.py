@@ -1,12 +1,17 @@
 """What one gateway has for the requests of all tenants, and what each tenant holds of it.
 
 `bytes` counts what requests keep in memory: bodies, whole answers of models, answers of batches,
-and events that are not whole yet. `storing` are the bytes of archives on their way to the bucket of
-uploads, by tenant; http/upload_room.py bounds them.
+and events that are not whole yet. `receiving` counts uploads that come. `storing` are the bytes of
+archives on their way to the bucket of uploads, by tenant; http/upload_room.py bounds them.
 """
+
+from typing import Final
 
 from libs.common.settings.settings import Settings
 from services.api_gateway.access.open_share import OpenShare
+
+# Uploads that are received at one time, each in an unnamed file.
+RECEIVING_MAX: Final = 16
 
 
 class Shares:
@@ -14,4 +19,5 @@ class Shares:
 
     def __init__(self, settings: Settings) -> None:
         self.bytes = OpenShare(settings.model_bodies_bytes)
+        self.receiving = OpenShare(RECEIVING_MAX)
         self.storing: dict[str, int] = {}

@@ -17,6 +17,8 @@ from libs.common.errors import Refused
 from libs.common.settings.settings import Settings
 from libs.common.transport.uploads import SHA256, Upload
 from services.api_gateway.access import room
+from services.api_gateway.access.open_share import BUSY_S, TENANT_FULL
+from services.api_gateway.access.shares import RECEIVING_MAX
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.answer_types import UploadShown
 from services.api_gateway.http.queries import (
@@ -31,8 +33,6 @@ from services.api_gateway.http.routing import APIRouter
 from services.api_gateway.http.upload_room import room_for
 from services.api_gateway.problems import Problem
 
-# Unnamed files open at one time; further uploads are refused until one is done.
-RECEIVING_MAX: Final = 16
 WRITE_BYTES: Final = 1 << 20
 
 router = APIRouter(tags=["jobs"])
@@ -61,21 +61,19 @@ async def send(request: Request, sha256: str) -> Response:
     if known is not None:
         return answer(_upload_shown(known))
     gateway.check_room("an upload", room.SUBMISSIONS)
-    if gateway.receiving >= RECEIVING_MAX:
-        raise Problem(
-            503,
-            f"this gateway receives {RECEIVING_MAX} uploads, the maximum: try again in a moment",
-        )
-    gateway.receiving += 1
+    receiving = gateway.shares.receiving
+    if refused := receiving.take(tenant):
+        raise _too_many(tenant, refused)
     try:
         with tempfile.TemporaryFile() as file:
             await _receive(request, file, sha256, gateway.settings)
             async with room_for(gateway, tenant, sha256, file.tell()):
                 await _keep(gateway, tenant, sha256, file)
     finally:
-        gateway.receiving -= 1
+        receiving.give_back(tenant)
     found = await kept(gateway, tenant, sha256)
-    assert found is not None, "it was put a moment ago"
+    if found is None:
+        raise Problem(503, "another request removed the upload at this moment: send it again")
     return answer(_upload_shown(found), 201)
 
 
@@ -95,13 +93,31 @@ async def check(gateway: Gateway, tenant: str, sha256: str) -> None:
         )
 
 
+def _too_many(tenant: str, refused: str) -> Problem:
+    """Return the problem of an upload for which its tenant, or the gateway, has no place left."""
+    if refused == TENANT_FULL:
+        text = (
+            f"this gateway receives as many uploads of tenant {tenant} as it may of one tenant "
+            f"now ({RECEIVING_MAX} of all): wait until one is complete"
+        )
+        return Problem(429, text, retry_after_s=BUSY_S)
+    text = f"this gateway receives {RECEIVING_MAX} uploads, the maximum: try again in a moment"
+    return Problem(503, text, retry_after_s=BUSY_S)
+
+
 async def _receive(request: Request, file: BufferedRandom, sha256: str, settings: Settings) -> None:
-    """Read and verify the whole body. Raises Problem and Refused."""
+    """Read and verify the whole body.
+
+    Each WRITE_BYTES must come within MUSTER_MODEL_BODY_MS, so that no upload holds its place for
+    ever. Raises Problem and Refused.
+    """
     digest, size, waiting = hashlib.sha256(), 0, bytearray()
-    pieces = aiter(request.stream())
+    pieces, loop = aiter(request.stream()), asyncio.get_running_loop()
+    within_s = settings.model_body_ms / 1_000
+    until_s = loop.time() + within_s
     try:
         while True:
-            async with asyncio.timeout(settings.model_body_ms / 1_000):
+            async with asyncio.timeout_at(until_s):
                 piece = await anext(pieces, None)
             waiting += piece or b""
             if size + len(waiting) > settings.upload_bytes:
@@ -116,11 +132,18 @@ async def _receive(request: Request, file: BufferedRandom, sha256: str, settings
                 data, waiting = bytes(waiting), bytearray()
                 size += len(data)
                 await asyncio.to_thread(_take, file, digest, data)
+                until_s = loop.time() + within_s
             if piece is None:
                 break
-    except (ClientDisconnect, TimeoutError) as error:
+    except ClientDisconnect as error:
         raise Problem(
             400, f"the upload ended after {size} bytes and was not stored: send it again"
+        ) from error
+    except TimeoutError as error:
+        raise Problem(
+            408,
+            f"the upload was not stored: after {size} bytes, neither its end nor {WRITE_BYTES} "
+            f"bytes more came within {within_s:g} s: send it faster",
         ) from error
     if digest.hexdigest() != sha256:
         raise Refused(
