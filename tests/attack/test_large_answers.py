@@ -1,5 +1,5 @@
-"""The answers of a tenant's own server do not fill a gateway's memory: those of batches count among
-the bytes of its tenant, and are no larger than any other answer.
+"""The answers of a tenant's own server do not fill a gateway's memory: those of batches and events
+that do not end count among the bytes of its tenant.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from aiohttp import web
 
 from libs.common.batching import Batching
 from services.api_gateway.openai.catalogue import Listed
-from tests.attack.serving_world import MIB
+from tests.attack.serving_world import CHAT, MIB
 from tests.integration.gateway_world import World, gateway_world
 from tests.integration.openai_replica import Replica, running
 from tests.integration.openai_world import served
@@ -83,3 +83,39 @@ async def test_the_answer_of_a_batch_counts_among_the_bytes_of_its_tenant(tmp_pa
         assert await statuses(world) == [429] * REQUESTS
         assert server.sent <= 32 * MIB
         await until(lambda: world.gateway.shares.bytes.held == 0)
+
+
+class Unfinished(Replica):
+    """A server whose streams begin an event, and never end it."""
+
+    async def _answer(self, request: web.Request, asked: dict[str, Any]) -> web.StreamResponse:
+        answer = web.StreamResponse(headers={"content-type": "text/event-stream"})
+        await answer.prepare(request)
+        await answer.write(b"data: " + b"x" * MIB)
+        await asyncio.Event().wait()
+        return answer
+
+
+async def test_events_that_do_not_end_count_among_the_bytes_of_their_tenant(
+    tmp_path: Path,
+) -> None:
+    server = Unfinished()
+    async with (
+        gateway_world(tmp_path, model_bodies_bytes=5 * MIB) as world,
+        running(replica=server),
+    ):
+        world.gateway.models = Listed(served(server.port))
+        share = world.gateway.shares.bytes
+
+        async def status() -> int:
+            body = {"model": "m", "messages": [], "stream": True}
+            async with world.session.post(world.url + CHAT, json=body) as answer:
+                return answer.status
+
+        asked = [asyncio.create_task(status()) for _ in range(5)]
+        found, held = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED, timeout=10.0)
+        assert found and {each.result() for each in found} == {429} and held
+        assert MIB < share.held < 5 * MIB
+        for each in held:
+            each.cancel()
+        await until(lambda: share.held == 0)

@@ -214,8 +214,8 @@ HELP: Final = {
         "times as many open as are free."
     ),
     "model_bodies_bytes": (
-        "Memory for the bodies of all open requests in one gateway, and for whole answers of "
-        "models. One tenant's may need at most four times what is free."
+        "Memory for the bodies of all open requests in one gateway, and for whole answers and "
+        "unfinished events of models. One tenant's may need at most four times what is free."
     ),
     "model_body_bytes": "Largest body of an OpenAI request.",
     "model_form_bytes": "Largest form of a request to a model; forms are not held in memory.",

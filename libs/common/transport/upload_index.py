@@ -1,6 +1,6 @@
 """What the bucket of uploads holds, as far as one gateway has read it.
 
-Pure. The bucket's stream keeps the newest entry of each archive, so a reader that continues behind
+The bucket's stream keeps the newest entry of each archive, so a reader that continues behind
 the last sequence it read misses nothing. Tests: tests/integration/test_upload_store.py.
 """
 

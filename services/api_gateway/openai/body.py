@@ -1,15 +1,19 @@
 """Reads a request's whole body, within a bound and a time.
 
-The whole body is needed to choose a replica. `Kept` bounds the bodies and whole answers of all
-requests that are open.
+The whole body is needed to choose a replica. `Kept` bounds the bodies, whole answers and unfinished
+events of all requests that are open.
 """
 
 import asyncio
+from typing import Final
 
 from starlette.types import Message, Receive, Scope
 
 from services.api_gateway.access.open_share import BUSY_S, TENANT_FULL, OpenShare
 from services.api_gateway.openai.errors import ApiError
+
+# Bytes that a stream may hold uncounted.
+WAITING_FREE: Final = 64 << 10
 
 
 class Kept:
@@ -19,6 +23,7 @@ class Kept:
         self.bodies = bodies
         self.tenant = tenant
         self.size = 0
+        self.waiting = 0
 
     def add(self, size: int) -> None:
         """Count bytes that came.
@@ -29,10 +34,23 @@ class Kept:
             raise _too_much(self.tenant, refused)
         self.size += size
 
+    def keep(self, size: int) -> None:
+        """Count what a stream holds now, instead of what it held at the last call.
+
+        Events up to WAITING_FREE do not count: they come whole in a moment. Raises as `add`.
+        """
+        size = size if size > WAITING_FREE else 0
+        if size > self.waiting:
+            self.add(size - self.waiting)
+        elif size < self.waiting:
+            self.bodies.give_back(self.tenant, self.waiting - size)
+            self.size -= self.waiting - size
+        self.waiting = size
+
     def close(self) -> None:
         """Count the bytes no longer."""
         self.bodies.give_back(self.tenant, self.size)
-        self.size = 0
+        self.size = self.waiting = 0
 
 
 def length_of(scope: Scope) -> int | None:

@@ -94,7 +94,7 @@ class Call:
     tokens in it; `begins` when the client's answer begins. `is_held`: the client of a stream got
     comments already. `model` is the deployed model that the name in the body stands for, `adapter`
     one of its adapters. With `continuation` the stream may go on at another replica; `moves_on`: it
-    broke at its replica, and shall. `kept` counts the bytes of a whole answer. `is_long`: such an
+    broke at its replica, and shall. `kept` counts the bytes that are held. `is_long`: such an
     answer ends when the client has read most of it.
     """
 
@@ -287,6 +287,9 @@ class Call:
             self._count(events.usage)
             if whole and self.continuation is not None:
                 whole = self.continuation.passed(whole)
+            if self.kept is not None:
+                held = self.continuation.size if self.continuation is not None else 0
+                self.kept.keep(events.waiting + held)
             if whole:
                 if not self.status:
                     await self._begin(response.status, kind, [NO_CACHE], replica)

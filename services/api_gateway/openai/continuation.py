@@ -95,6 +95,11 @@ class Continuation:
         self._first: _Chunk | None = None
         self._is_finished = False
 
+    @property
+    def size(self) -> int:
+        """Return the bytes of the text so far."""
+        return len(self._sent)
+
     def can_continue(self) -> bool:
         """Return whether another replica can go on where the stream broke."""
         return self.is_possible and not self._is_finished and self._limits() is not None

@@ -22,6 +22,8 @@ _USAGE: Final = re.compile(rb'"usage"\s*:\s*\{')
 # Within a JSON string the quotation marks are escaped, so no generated text matches.
 _FINISH: Final = re.compile(rb'"finish_reason"\s*:\s*"')
 BLANK: Final = b"\n\n"
+# The longest end of a line and a blank line: \n\r\n.
+BLANK_BYTES_MAX: Final = 3
 DONE_EVENT: Final = b"data: [DONE]\n\n"
 
 
@@ -107,27 +109,44 @@ class Events:
         self._seen: set[int] = set()
         self._ended: set[int] = set()
         self.usage: Usage | None = None
-        self._rest = b""
+        self._rest = bytearray()
+
+    @property
+    def waiting(self) -> int:
+        """Return the bytes of the event that is not whole yet."""
+        return len(self._rest)
 
     def feed(self, piece: bytes) -> bytes:
         """Add bytes of the stream. Return all events that are complete by now, as the client shall
         get them.
         """
-        data = self._rest + piece if self._rest else piece
-        end = _last_end(data)
-        if end == 0 and len(data) > EVENT_BYTES_MAX:
-            end = len(data)
-        self._rest = data[end:]
-        whole = data[:end] if self._rest else data
+        whole = self._cut(piece)
         self._follow(whole)
         return self._counted(whole) if self.counts and _USAGE.search(whole) else whole
+
+    def _cut(self, piece: bytes) -> bytes:
+        """Return the bytes up to the end of the last whole event, and keep the rest.
+
+        Each byte is copied and searched once, however small the pieces of a long event are.
+        """
+        rest = self._rest
+        if not rest and _last_end(piece) == len(piece):
+            return piece
+        begin = max(0, len(rest) - BLANK_BYTES_MAX + 1)
+        rest += piece
+        end = _last_end(rest, begin)
+        if end == 0 and len(rest) > EVENT_BYTES_MAX:
+            end = len(rest)
+        whole = bytes(rest[:end])
+        del rest[:end]
+        return whole
 
     def flush(self) -> bytes:
         """Return the last event if the stream ended cleanly without its blank line.
 
         The blank line is added.
         """
-        rest, self._rest = self._rest, b""
+        rest, self._rest = bytes(self._rest), bytearray()
         self._follow(rest)
         rest = self._counted(rest) if self.counts and _USAGE.search(rest) else rest
         return rest.rstrip(b"\r\n") + b"\n\n" if rest.strip() else b""
@@ -194,9 +213,9 @@ def _has_done(whole: bytes) -> bool:
     return at >= 0 and whole[whole.rfind(b"\n", 0, at) + 1 : at].strip() == b"data:"
 
 
-def _last_end(data: bytes) -> int:
-    """Return the position after the last blank line; 0 if there is none."""
-    found, found_with_return = data.rfind(b"\n\n"), data.rfind(b"\n\r\n")
+def _last_end(data: bytes | bytearray, begin: int = 0) -> int:
+    """Return the position after the last blank line behind `begin`; 0 if there is none."""
+    found, found_with_return = data.rfind(b"\n\n", begin), data.rfind(b"\n\r\n", begin)
     return (
         found + 2
         if found > found_with_return
