@@ -1,6 +1,7 @@
 """Bodies that are joined and answers that are divided: order, results and usage of each request."""
 
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -35,6 +36,35 @@ def test_inputs_are_texts_or_tokens_one_or_many(given: Any, items: list[str]) ->
 def test_other_inputs_are_not_joined(given: Any) -> None:
     body = json.dumps({"model": "m", "input": given}).encode()
     assert inputs_of(EMBEDDINGS, body) is None
+
+
+def test_requests_with_many_inputs_or_fields_are_not_joined() -> None:
+    body = json.dumps({"model": "m", "input": ["a", "b"]}).encode()
+    assert inputs_of(EMBEDDINGS, body, 3) is not None and inputs_of(EMBEDDINGS, body, 2) is None
+    many = {f"x{number}": 1 for number in range(64)}
+    assert inputs_of(EMBEDDINGS, json.dumps({"input": "a", **many}).encode()) is not None
+    assert inputs_of(EMBEDDINGS, json.dumps({"input": "a", "y": 1, **many}).encode()) is None
+
+
+@pytest.mark.parametrize("values", [b"0,", b"{},"])
+def test_an_answer_with_more_results_than_inputs_is_refused_at_its_first_one_too_many(
+    values: bytes,
+) -> None:
+    asked = [inputs(EMBEDDINGS, input="a"), inputs(EMBEDDINGS, input="b")]
+    body = b'{"data":[' + values * (1 << 20) + b"0]}"
+    tracemalloc.start()
+    try:
+        assert divided(EMBEDDINGS, body, asked) is None
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_an_answer_with_very_many_names_or_results_is_not_divided() -> None:
+    names = b'{"data":[{},{}],"x":[' + b'{"":0},' * (1 << 20) + b"0]}"
+    assert divided(EMBEDDINGS, names, [inputs(EMBEDDINGS, input=["a", "b"])]) is None
+    asked = [inputs(COMPLETIONS, prompt="a", n=10_000)]
+    assert divided(COMPLETIONS, b'{"choices":[]}', asked) is None
 
 
 def test_a_stream_is_not_joined() -> None:

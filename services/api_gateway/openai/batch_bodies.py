@@ -6,6 +6,8 @@ the usage. Only fields that are about no input are repeated in each answer. Test
 tests/unit/test_openai_batch_bodies.py.
 """
 
+from functools import lru_cache
+from types import GenericAlias
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -22,6 +24,12 @@ LISTS: Final = {EMBEDDINGS: ("input", "data"), COMPLETIONS: ("prompt", "choices"
 REPEATED: Final = ("id", "object", "created", "model", "system_fingerprint")
 # Counts that are in each usage; embeddings have no completion tokens.
 SHOWN: Final = ("prompt_tokens", "total_tokens")
+
+# Bounds of what is joined and divided, because many small values need much more memory than their
+# JSON: fields of a request, results of an answer, and names in it.
+FIELDS_MAX: Final = 64
+RESULTS_MAX: Final = 8_192
+NAMES_MAX: Final = 1 << 20
 
 _fields: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _elements: Final = msgspec.json.Decoder(list[msgspec.Raw])
@@ -50,14 +58,20 @@ class Part(NamedTuple):
     usage: Usage | None
 
 
-def inputs_of(path: str, body: bytes) -> Inputs | None:
-    """Return the inputs of a request; None if it cannot be joined with others."""
+def inputs_of(path: str, body: bytes, items_max: int = RESULTS_MAX) -> Inputs | None:
+    """Return the inputs of a request; None if it cannot be joined with others.
+
+    Requests with `items_max` inputs or more are not joined.
+    """
     name, _ = LISTS[path]
     fields = fields_of(body)
     text = bytes(fields.pop(name, msgspec.Raw(b"null"))).strip()
     if bytes(fields.get("stream", b"")) == b"true":
         return None
-    items = tuple(bytes(item).strip() for item in _elements.decode(text)) if _is_list(text) else ()
+    listed = _elements.decode(text) if _is_list(text) else []
+    if len(listed) >= items_max or len(fields) > FIELDS_MAX:
+        return None
+    items = tuple(bytes(item).strip() for item in listed)
     kinds = {_kind(item) for item in items or (text,)}
     if len(kinds) > 1 or not kinds <= {"text", "tokens"} or b"" in items:
         return None
@@ -97,14 +111,16 @@ def joined(path: str, requests: list[Inputs]) -> bytes:
 def divided(path: str, body: bytes, requests: list[Inputs]) -> list[Part] | None:
     """Return each request's part of the answer; None if the answer lacks a result."""
     _, name = LISTS[path]
+    counts = [len(each.items) * each.each for each in requests]
+    if sum(counts) > RESULTS_MAX or body.count(b":") > NAMES_MAX:
+        return None
     try:
         fields = _fields.decode(body)
-        results = _in_order(_elements.decode(fields.get(name, msgspec.Raw(b"[]"))))
+        results = _in_order(_results(sum(counts)).decode(fields.get(name, msgspec.Raw(b"[]"))))
         usage = _usage.decode(fields["usage"]) if "usage" in fields else None
     except UNREADABLE:
         return None
-    counts = [len(each.items) * each.each for each in requests]
-    if results is None or len(results) != sum(counts):
+    if results is None:
         return None
     lists, at = [], 0
     for count in counts:
@@ -118,7 +134,13 @@ def divided(path: str, body: bytes, requests: list[Inputs]) -> list[Part] | None
     ]
 
 
-def _in_order(results: list[msgspec.Raw]) -> list[dict[str, msgspec.Raw]] | None:
+@lru_cache(maxsize=64)
+def _results(count: int) -> msgspec.json.Decoder[tuple[msgspec.Raw, ...]]:
+    """Return a decoder that stops at a list with more results than this, or with fewer."""
+    return msgspec.json.Decoder(GenericAlias(tuple, (msgspec.Raw,) * count))
+
+
+def _in_order(results: tuple[msgspec.Raw, ...]) -> list[dict[str, msgspec.Raw]] | None:
     """Return the results by their index; None unless each place has one."""
     found: dict[int, dict[str, msgspec.Raw]] = {}
     for place, raw in enumerate(results):

@@ -288,8 +288,8 @@ class AllBatches:
         self, call: Call, principal: Principal, guard: Guard, bounds: Batching
     ) -> None:
         """Answer a request to a model with batches. Raises ApiError."""
-        inputs = batch_bodies.inputs_of(call.path, call.body)
-        if inputs is None or len(inputs.items) >= bounds.items_max:
+        inputs = batch_bodies.inputs_of(call.path, call.body, bounds.items_max)
+        if inputs is None:
             await self.dispatch(call, principal, guard)
             return
         name = call.model
