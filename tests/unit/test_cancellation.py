@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from libs.common.errors import Unavailable
-from libs.common.process.cancellation import Stopped, before, heed, within
+from libs.common.process.cancellation import Stopped, before, heed, while_wanted, within
 
 
 async def _forgetful(rounds: list[int]) -> None:
@@ -88,3 +88,28 @@ async def test_cancelled_waiter_ends_the_work_that_it_waits_for() -> None:
 
 async def test_result_within_the_time_is_returned() -> None:
     assert await within(_slow([]), 5) == "opened"
+
+
+async def test_work_that_is_not_wanted_any_more_ends() -> None:
+    rounds: list[int] = []
+
+    async def endless() -> None:
+        rounds.append(1)
+        try:
+            await asyncio.sleep(60)
+        finally:
+            rounds.append(2)
+
+    with pytest.raises(Stopped):
+        await while_wanted(endless(), lambda: not rounds)
+    assert rounds == [1, 2]
+
+
+async def test_work_that_stays_wanted_gives_its_result_or_its_error() -> None:
+    async def result(value: int) -> int:
+        await asyncio.sleep(0)
+        return 6 // value
+
+    assert await while_wanted(result(2), lambda: True) == 3
+    with pytest.raises(ZeroDivisionError):
+        await while_wanted(result(0), lambda: True)

@@ -7,7 +7,7 @@ tests/unit/test_cancellation.py.
 """
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Final, TypeVar
 
 T = TypeVar("T")
@@ -15,12 +15,14 @@ T = TypeVar("T")
 END_TRIES: Final = 50
 END_AGAIN_S: Final = 0.1
 
+# How often `while_wanted` looks.
+LOOK_S: Final = 0.2
 # Time for a cancelled task to end.
 LAST_WORD_S: Final = 1.0
 
 
 class Stopped(Exception):
-    """The process was told to stop before it had started."""
+    """The work was told to stop before it was done."""
 
 
 def heed() -> None:
@@ -59,6 +61,22 @@ async def within(opening: Coroutine[None, None, T], seconds: float) -> T:
         await asyncio.wait((task,), timeout=seconds)
         if not task.done():
             raise TimeoutError(f"no result within {seconds:g} s")
+        return task.result()
+    finally:
+        await end_all((task,))
+
+
+async def while_wanted(opening: Coroutine[None, None, T], wanted: Callable[[], bool]) -> T:
+    """Return the result of `opening`, or raise Stopped once its result is not `wanted` any more.
+
+    `opening` ends in both cases. Threads that it waits for do not.
+    """
+    task = asyncio.ensure_future(opening)
+    try:
+        while not task.done():
+            if not wanted():
+                raise Stopped
+            await asyncio.wait((task,), timeout=LOOK_S)
         return task.result()
     finally:
         await end_all((task,))

@@ -5,18 +5,14 @@ simulation's. `Memory` keeps the incarnation, the directory's name and small fil
 (`incarnation.IncarnationFile`).
 """
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
-from libs.common.messages import StartOrder
-from libs.common.model import AttemptRef, Gpu, GpuId
-from services.node_agent.core.actions import NOTICE_NS, KeepData
-from services.node_agent.core.keeping import Keeps
+from libs.common.model import AttemptRef, GpuId
+from services.node_agent.core.actions import NOTICE_NS
 from services.node_agent.core.observations import Adopted, Observation, Probe
-from services.node_agent.core.state import State
 from services.node_agent.core.used import Used
 from services.node_agent.directories.accounts import ALL_OTHERS, SELF, Account
 from services.node_agent.directories.retention import Keep, Pruned
@@ -258,105 +254,6 @@ class Memory(Protocol):
     async def keep(self, name: str, data: bytes) -> None:
         """Keep a file; return once it survives a power cut. Raises OSError."""
         ...
-
-
-class Residence(Protocol):
-    """The resident data of models on this node (`resident/`)."""
-
-    def isolation(self) -> dict[str, str]:
-        """Return what NodeRegistered says about resident data."""
-        ...
-
-    async def start(
-        self,
-        tell: OnEvent,
-        keeps: Callable[[], Keeps],
-        living: Collection[str],
-        inventory: Sequence[Gpu],
-    ) -> None:
-        """Find what earlier agents kept. `keeps` returns what is wanted now, `living` are the keys
-        of attempts that still run.
-        """
-        ...
-
-    async def close(self) -> None:
-        """Let go of everything; the data stays."""
-        ...
-
-    async def watch(self, state: Callable[[], State]) -> None:
-        """Follow the standbys of this node's replicas, for ever."""
-        ...
-
-    async def carry_out(self, action: KeepData) -> None:
-        """Bring one entry to its desired state, and report it."""
-        ...
-
-    async def prepare(
-        self, launch: Launch, order: StartOrder, gpus: Sequence[Gpu], drivers: Mapping[str, str]
-    ) -> Launch:
-        """Return the launch of a replica with its part of the resident data.
-
-        Raises Refused if memory of its devices stays with resident data.
-        """
-        ...
-
-    async def let_go(self, key: str) -> str:
-        """End an attempt's access to weights; return why that failed, empty if it did not."""
-        ...
-
-    def device_bytes(self) -> dict[tuple[str, str], int]:
-        """Return the bytes of weights by device and model."""
-        ...
-
-    def processes(self) -> Collection[int]:
-        """Return processes that hold devices and that no job left."""
-        ...
-
-    async def finished(self, ref: AttemptRef, healthy: bool, ready_ms: int) -> None:
-        """Keep what a replica leaves for others, if it finished healthy."""
-        ...
-
-
-class NoResident:
-    """A node that keeps no data of models (the simulation)."""
-
-    def isolation(self) -> dict[str, str]:
-        return {}
-
-    async def start(
-        self,
-        tell: OnEvent,
-        keeps: Callable[[], Keeps],
-        living: Collection[str],
-        inventory: Sequence[Gpu],
-    ) -> None:
-        """There is nothing to find."""
-
-    async def close(self) -> None:
-        """There is nothing to let go of."""
-
-    async def watch(self, state: Callable[[], State]) -> None:
-        await asyncio.Event().wait()
-
-    async def carry_out(self, action: KeepData) -> None:
-        """The scheduler sends no orders to such a node."""
-
-    async def prepare(
-        self, launch: Launch, order: StartOrder, gpus: Sequence[Gpu], drivers: Mapping[str, str]
-    ) -> Launch:
-        return launch
-
-    async def let_go(self, key: str) -> str:
-        return ""
-
-    def device_bytes(self) -> dict[tuple[str, str], int]:
-        return {}
-
-    def processes(self) -> Collection[int]:
-        return ()
-
-    async def finished(self, ref: AttemptRef, healthy: bool, ready_ms: int) -> None:
-        """Nothing is kept."""
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):

@@ -108,7 +108,7 @@ async def _ready(
         launch = replace(launch, workdir=await _unpacked(ground, order, launch.ref, wanted))
     try:
         versions = ground.driver.versions
-        launch = await ground.means.resident.prepare(launch, order, inventory, versions)
+        launch = await ground.means.resident.prepare(launch, order, inventory, versions, wanted)
         return await ground.means.hold(
             launch,
             order,

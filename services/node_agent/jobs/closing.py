@@ -14,7 +14,8 @@ from libs.common.errors import Unavailable
 from libs.common.model import AttemptRef, NodeId
 from libs.common.transport.kv import OutputStore, output_key
 from services.node_agent.core import actions as a
-from services.node_agent.directories.protocol import JobSupervisors, NoResident, Residence
+from services.node_agent.directories.protocol import JobSupervisors
+from services.node_agent.directories.residence import NoResident, Residence
 from services.node_agent.jobs.answers import STREAMS
 
 TAIL_BYTES: Final = 64 << 10

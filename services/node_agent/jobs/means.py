@@ -13,7 +13,8 @@ from libs.common.model import SHORT_ARRAYS, Gpu, GpuId
 from libs.common.transport.bus import Bus
 from services.node_agent.core.observations import Adopted, Observation
 from services.node_agent.core.state import key_of
-from services.node_agent.directories.protocol import Launch, NoResident, Residence
+from services.node_agent.directories.protocol import Launch
+from services.node_agent.directories.residence import NoResident, Residence
 from services.node_agent.drivers import DeviceNodes
 from services.node_agent.jobs.attempt_spans import AttemptSpans
 from services.node_agent.memory.pools import RETURNED, Pools

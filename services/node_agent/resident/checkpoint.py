@@ -8,7 +8,6 @@ of the model's owner. Tests: tests/unit/test_resident_checkpoint.py.
 import contextlib
 import hashlib
 import os
-import stat
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ import msgspec
 
 from libs.common.errors import Refused
 from libs.common.messages import KeepOrder
+from libs.common.safety import plain_file
 from services.node_agent.directories.acting_as import acting_as
 from services.node_agent.machine import synced_file
 from services.node_agent.resident import trees
@@ -69,16 +69,16 @@ class Checkpoints:
     def _digest(self, path: str, ids: Sequence[int]) -> str:
         try:
             with acting_as(ids):
-                descriptor = os.open(path, trees.READ)
+                descriptor = plain_file.opened(path)
         except OSError as error:
             raise Refused(f"{path} cannot be read: {error.strerror}") from error
         with open(descriptor, "rb") as stream:
-            began_ns, identity = time.time_ns(), _identity(descriptor, path)
+            began_ns, identity = time.time_ns(), _identity(descriptor)
             known = self.known.get(path)
             if known is not None and known.identity == identity:
                 return known.digest
             digest = hashlib.file_digest(stream, "sha256").hexdigest()
-            if _identity(descriptor, path) != identity:
+            if _identity(descriptor) != identity:
                 raise Refused(f"{path} changed while it was read: keep the model again")
         self.known.pop(path, None)
         if began_ns - identity[-1] > SETTLED_NS:
@@ -92,10 +92,8 @@ class Checkpoints:
         synced_file.replace(self.note, msgspec.json.encode(self.known))
 
 
-def _identity(descriptor: int, path: str) -> Identity:
+def _identity(descriptor: int) -> Identity:
     found = os.fstat(descriptor)
-    if not stat.S_ISREG(found.st_mode):
-        raise Refused(f"{path} is not a file")
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 

@@ -10,7 +10,7 @@ reports are `device_orders.py`. Tests: tests/integration/test_device_weights.py.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -42,7 +42,8 @@ TAG: Final = "weights"
 GRANT_S: Final = 10.0
 LOOK_S: Final = 0.05
 # Reasons for which one attempt must load its own weights; those of the node stay as they are.
-LOADS_ITSELF: Final = ("lost", "attempts", "other")
+UNREAD: Final = "unread"
+LOADS_ITSELF: Final = ("lost", "attempts", "other", UNREAD)
 
 SILENT: Final = "resident weights: the weight server does not answer"
 
@@ -58,7 +59,11 @@ class DeviceWeights:
         self._entering = asyncio.Lock()
 
     async def prepare(
-        self, launch: Launch, order: StartOrder, gpus: Sequence[Gpu], start: Callable[[], str]
+        self,
+        launch: Launch,
+        order: StartOrder,
+        gpus: Sequence[Gpu],
+        start: Callable[[], Awaitable[str]],
     ) -> dict[str, str]:
         """Free the attempt's devices for it, and return the variables of a replica with weights.
 
@@ -123,7 +128,11 @@ class DeviceWeights:
             await asyncio.sleep(LOOK_S)
 
     async def _admit(
-        self, launch: Launch, order: StartOrder, kept: KeepOrder, start: Callable[[], str]
+        self,
+        launch: Launch,
+        order: StartOrder,
+        kept: KeepOrder,
+        start: Callable[[], Awaitable[str]],
     ) -> dict[str, str]:
         """Admit an attempt to the entries of its devices. Raises one of FAULTS."""
         if order.spec.image:
@@ -133,7 +142,10 @@ class DeviceWeights:
         files = await self.orders.read(kept)
         check(files, self.orders.verified[kept_key(kept.model, kept.tier)].files)
         content = tuple(sorted(files.values()))
-        way = (await asyncio.to_thread(start))[:DIGITS]
+        try:
+            way = (await start())[:DIGITS]
+        except TimeoutError as error:
+            raise Refusal(UNREAD, str(error)) from None
         key, folder = key_of(launch.ref), self.orders.sockets
         admission = s.Admission(key, kept.tenant, f"{self.jobs_dir}/{key}", content)
         for rank, hold in enumerate(order.gpus):

@@ -1,17 +1,18 @@
 """The resident data of one node: carries out the scheduler's orders, and gives replicas their part.
 
-One thread works on it, so that neither heartbeats nor starts of other jobs wait for a disk. The
-simulation has none of it (`directories.protocol.NoResident`). Tests:
-tests/integration/test_resident_data.py.
+One thread works on it, so that neither heartbeats nor starts of other jobs wait for a disk. It
+opens no path of a job's user: other threads do. The simulation has no resident data
+(`directories.residence.NoResident`). Tests: tests/integration/test_resident_data.py.
 """
 
 import asyncio
-import hashlib
 import json
+import logging
 import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -23,6 +24,7 @@ from libs.common.life import kept_life
 from libs.common.messages import KeepOrder, StartOrder
 from libs.common.model import WEIGHTS as WEIGHTS_STAY
 from libs.common.model import AttemptRef, Gpu
+from libs.common.process.cancellation import Stopped, while_wanted
 from libs.common.safety.folder_walk import remove_tree
 from libs.common.state.kept import kept_key
 from services.node_agent.core import actions as a
@@ -35,11 +37,11 @@ from services.node_agent.directories.accounts import Account
 from services.node_agent.directories.job_ownership import CACHE
 from services.node_agent.directories.protocol import Launch, Machine
 from services.node_agent.machine import synced_file
-from services.node_agent.resident import fingerprint, standbys
+from services.node_agent.resident import standbys
 from services.node_agent.resident.artefacts import ArtefactStore
 from services.node_agent.resident.device_orders import DeviceOrders
 from services.node_agent.resident.device_weights import DeviceWeights
-from services.node_agent.resident.engine import packages_of
+from services.node_agent.resident.engine import key_of_start
 from services.node_agent.resident.from_peers import PeerWeights
 from services.node_agent.resident.reports import held_order, seen_of
 from services.node_agent.resident.standbys import Standbys
@@ -60,14 +62,18 @@ CACHES: Final = {
 # For other engines: the folder itself.
 ARTEFACTS: Final = "MUSTER_MODEL_ARTEFACTS"
 WEIGHTS: Final = "MUSTER_MODEL_WEIGHTS"
-CONFIGURATION: Final = "config.json"
 # Says for the next agent which compile products an attempt makes.
 NOTE: Final = "artefact.json"
+# Starts whose engines are read at a time, and how long one waits for that.
+ENGINE_READERS: Final = 8
+ENGINE_READ_S: Final = 10.0
 Made = TypeVar("Made")
+
+logger = logging.getLogger(__name__)
 
 
 class Resident:
-    """The resident data below one agent's folders; `directories.protocol.Residence`."""
+    """The resident data below one agent's folders; `directories.residence.Residence`."""
 
     def __init__(
         self, machine: Machine, state_dir: Path, memory_dir: Path, artefact_bytes: int
@@ -79,6 +85,8 @@ class Resident:
         # Filling memory may take minutes; a replica that starts must not wait for it.
         self.fills = ThreadPoolExecutor(1, "fills")
         self.thread = ThreadPoolExecutor(1, "artefacts")
+        # Reads paths of jobs' users, which may lie on file systems that do not answer.
+        self.engines = ThreadPoolExecutor(ENGINE_READERS, "engines")
         self.tell: Callable[[Observation], None] = lambda seen: None
         self.keeps: Callable[[], Keeps] = Keeps
         self.peers: PeerWeights | None = None
@@ -117,7 +125,7 @@ class Resident:
         tell(KeepHeld(tuple(held_order(tier, *owner) for tier, known in stores for owner in known)))
 
     async def close(self) -> None:
-        for threads in (self.fills, self.thread):
+        for threads in (self.fills, self.thread, self.engines):
             threads.shutdown(wait=False, cancel_futures=True)
         await self.on_devices.close()
         if self.peers is not None:
@@ -233,16 +241,28 @@ class Resident:
         order: StartOrder,
         gpus: Sequence[Gpu],
         drivers: Mapping[str, str],
+        wanted: Callable[[], bool],
     ) -> Launch:
         """Return the launch of a replica with its part of the resident data.
 
         Waits for removals: a job gets the memory that was taken from resident data. Raises Refused
-        if memory of its devices stays.
+        if memory of its devices stays, or if the attempt is not `wanted` any more.
         """
+        try:
+            return await while_wanted(self._prepared(launch, order, gpus, drivers), wanted)
+        except Stopped:
+            raise Refused(f"{key_of(launch.ref)} was stopped before it started") from None
+
+    async def _prepared(
+        self,
+        launch: Launch,
+        order: StartOrder,
+        gpus: Sequence[Gpu],
+        drivers: Mapping[str, str],
+    ) -> Launch:
         await self.removed.wait()
-        env = await self.devices.prepare(
-            launch, order, gpus, lambda: _start_of(launch, order, gpus, drivers)
-        )
+        read = partial(key_of_start, launch, order, gpus, drivers)
+        env = await self.devices.prepare(launch, order, gpus, partial(self._key, read))
         serve = order.spec.serve
         if serve is None or order.spec.image:
             return launch
@@ -257,24 +277,33 @@ class Resident:
             env |= {WEIGHTS: path} if path else {}
         kept = self._wanted(serve.model, kept_life.ARTEFACT)
         if kept is not None and kept.tenant == order.tenant:
-            env |= await self._run(self._lend, launch, order, gpus, drivers, kept)
+            try:
+                key = await self._key(partial(read, kept.weights))
+            except TimeoutError as error:
+                logger.warning("%s starts without compile products: %s", order.job_id, error)
+            else:
+                env |= await self._run(self._lend, launch, key, kept)
         return replace(launch, env={**env, **launch.env}) if env else launch
 
-    def _lend(
-        self,
-        launch: Launch,
-        order: StartOrder,
-        gpus: Sequence[Gpu],
-        drivers: Mapping[str, str],
-        kept: KeepOrder,
-    ) -> dict[str, str]:
+    async def _key(self, read: Callable[[], str]) -> str:
+        """Return the key of a replica's start; `read` computes it from files of the job's user.
+
+        These may lie on a file system that does not answer. Raises TimeoutError then.
+        """
+        try:
+            async with asyncio.timeout(ENGINE_READ_S):
+                return await asyncio.get_running_loop().run_in_executor(self.engines, read)
+        except TimeoutError:
+            raise TimeoutError(
+                f"its engine and configuration could not be read within {ENGINE_READ_S:g} s"
+            ) from None
+
+    def _lend(self, launch: Launch, key: str, kept: KeepOrder) -> dict[str, str]:
         """Give the replica its own copy of the compile products; return the variables."""
         folder = self.jobs_dir / key_of(launch.ref)
         folder.mkdir(mode=0o700, exist_ok=True)
         cache = folder / CACHE
         cache.mkdir(mode=0o700, exist_ok=True)
-        configuration = _hash_of(kept.weights) if kept.weights else ""
-        key = _start_of(launch, order, gpus, drivers, configuration)
         warm, content = False, content_kept(self.keeps(), kept)
         try:
             warm = self.artefacts.lend(kept.tenant, kept.model, key, content, cache)
@@ -351,27 +380,6 @@ class Resident:
 
 def _ignore(handle: object) -> None:
     """Drop the handle of a call that another thread asked for."""
-
-
-def _start_of(
-    launch: Launch,
-    order: StartOrder,
-    gpus: Sequence[Gpu],
-    drivers: Mapping[str, str],
-    configuration: str = "",
-) -> str:
-    """Return the key of the way in which a replica's engine starts. Reads its packages."""
-    packages = packages_of(order.spec.command[0], launch.env)
-    return fingerprint.key_of(order, gpus, drivers, packages, configuration)
-
-
-def _hash_of(weights: str) -> str:
-    """Return the SHA-256 of the model's configuration; empty if there is none."""
-    try:
-        with open(os.path.join(weights, CONFIGURATION), "rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
-    except OSError:
-        return ""
 
 
 def _model_in(folder: Path) -> str:

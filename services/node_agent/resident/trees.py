@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Final
 
 from libs.common.errors import Refused
+from libs.common.safety import plain_file
 from services.node_agent.directories.acting_as import acting_as
 
 # One list of files is part of a fact.
 FILES_MAX: Final = 256
 PATH_MAX: Final = 160
 PIECE_BYTES: Final = 8 << 20
-READ: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 
 
 class Differs(Exception):
@@ -85,13 +85,11 @@ def copied(
 def _copy(source: str, target: Path, ids: Sequence[int]) -> str:
     try:
         with acting_as(ids):
-            descriptor = os.open(source, READ)
+            descriptor = plain_file.opened(source)
     except OSError as error:
         raise Refused(f"{source} cannot be read: {error.strerror}") from error
     digest = hashlib.sha256()
     with open(descriptor, "rb", buffering=0) as stream, open(target, "xb", buffering=0) as to:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise Refused(f"{source} is not a file")
         while piece := stream.read(PIECE_BYTES):
             digest.update(piece)
             _write(to.fileno(), piece)
