@@ -145,6 +145,20 @@ async def test_a_marker_without_a_supervisor_ends_and_is_never_started(world: Wo
     assert not (world.state_dir / "mark").exists()
 
 
+async def test_a_job_that_cannot_be_recorded_is_refused_and_others_still_start(
+    world: World,
+) -> None:
+    """The gateway refuses such a working directory; an older one did not."""
+    order = world.order("long", "true")
+    spec = msgspec.structs.replace(order.spec, workdir="/" + "é" * 5_500)
+    await world.place(msgspec.structs.replace(order, spec=spec))
+    refused = await world.said(f.JobRefused, "long")
+    assert "give a shorter working directory" in refused.reason
+    assert not (world.state_dir / "jobs" / "long.1").exists()
+    await world.start("next", "exit 3")
+    assert (await world.said(f.JobFinished, "next")).exit_code == 3
+
+
 async def test_a_lost_order_is_repaired_by_the_digest(world: World) -> None:
     order = world.order("j", "exit 4")
     world.scheduler.starts[AttemptRef(order.job_id, 1)] = order

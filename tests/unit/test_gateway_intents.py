@@ -99,6 +99,7 @@ def test_the_ways_to_write_a_share_and_a_time(
         ({"user": "a b"}, "user: 'a b'"),
         ({"user": 7}, "user: 7"),
         ({"workdir": "here"}, "workdir: 'here'"),
+        ({"workdir": "/" + "é" * 2_048}, "a path of at most 4095 bytes"),
         ({"env": {"A=B": "x"}}, "env: 'A=B'"),
         ({"env": {"A": 1}}, "env[...]: expected"),
         ({"labels": {"": "x"}}, "labels: ''"),

@@ -60,6 +60,21 @@ def test_leftovers_for_which_there_is_no_room_are_counted(tmp_path: Path) -> Non
     assert found is not None and 0 < found["leftovers_more"] == 16 - len(found["leftovers"]) < 16
 
 
+def test_a_detail_is_cut_where_json_needs_many_bytes_for_a_character(tmp_path: Path) -> None:
+    records.place_marker(str(tmp_path), {"rank": 0})
+    record = records.unexecuted(lost._without_process("j" * 200, 1, 0), "exited", "💥" * 999, 5)
+    records.write_exit(str(tmp_path), record)
+    found = records.read_exit(str(tmp_path))
+    assert found is not None and found["detail"] == "💥" * 199
+
+
+def test_a_marker_that_is_too_large_is_refused_and_nothing_is_made(tmp_path: Path) -> None:
+    job_dir = tmp_path / "job.1"
+    with pytest.raises(ValueError, match="33016 bytes, and 32767 are allowed"):
+        records.place_marker(str(job_dir), {"workdir": "/" + "x" * 33_000})
+    assert not job_dir.exists()
+
+
 async def left_of(tmp_path: Path, *pids: int, more: int = 0, boot_id: str = "") -> Sequence[str]:
     """Return the agent's report of an attempt that ended and left these processes."""
     job_dir = tmp_path / "jobs" / "j.1"

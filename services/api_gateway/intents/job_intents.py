@@ -37,6 +37,8 @@ LABEL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,127}")
 ENV_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,255}")
 LABELS_MAX: Final = 64
 ENV_MAX: Final = 512
+# A path of Linux has at most so many.
+WORKDIR_BYTES_MAX: Final = 4_095
 YEAR_S: Final = 366 * 86_400
 DAY_S: Final = 86_400
 RETRIES_MAX: Final = 1_000
@@ -250,7 +252,12 @@ def check_spec(spec: JobSpec) -> None:
 def check_workdir(workdir: str) -> None:
     if workdir and (not workdir.startswith("/") or "\0" in workdir):
         raise Refused(
-            f"workdir: {workdir!r} is not an absolute path: write for example /srv/project"
+            f"workdir: {workdir[:64]!r} is not an absolute path: write for example /srv/project"
+        )
+    if len(workdir.encode(errors="replace")) > WORKDIR_BYTES_MAX:
+        raise Refused(
+            f"workdir: {workdir[:64]!r}... is too long: give a path of at most "
+            f"{WORKDIR_BYTES_MAX} bytes"
         )
 
 

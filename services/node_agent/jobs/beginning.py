@@ -71,7 +71,7 @@ async def begin(
                 executed=False, exit_code=None, reason=reasons.SUPERVISOR_LOST, detail=str(error)
             ),
         )
-    except Refused as error:
+    except (Refused, OSError) as error:
         await ground.means.give_up(key)
         await ground.instances.clear([hold.uuid for hold in order.gpus], ground.tell, key)
         ground.tell(o.LaunchFailed(key, str(error)))
@@ -84,7 +84,7 @@ async def _ready(
 ) -> Launch:
     """Prepare the devices, the upload and the container of an attempt.
 
-    Raises Refused or NoContainer; then the upload is removed again.
+    Raises Refused, NoContainer or OSError; then the upload is removed again.
     """
     key, uuids = attempt_key(order.job_id, order.attempt), [hold.uuid for hold in order.gpus]
     if gone := set(uuids) - {gpu.uuid for gpu in inventory}:
@@ -117,7 +117,7 @@ async def _ready(
             wanted=wanted,
             credentials=partial(registry_credentials, order, ground.node_id, ground.bus),
         )
-    except Refused:
+    except (Refused, OSError):
         await ground.jobs.discard(launch.ref)
         raise
 

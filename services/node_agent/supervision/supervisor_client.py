@@ -129,6 +129,8 @@ class SupervisorClient:
             raise AlreadyStarted(
                 f"{request.job_id} attempt {request.attempt} was started before: {error}"
             ) from None
+        except ValueError as error:
+            raise Refused(str(error)) from None
         self._jobs[key] = job
         await self._order(job)
 

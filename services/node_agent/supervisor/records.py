@@ -29,7 +29,11 @@ CONTAINER = "container.id"
 EXIT_BYTES = 4096
 MAX_LEFTOVERS = 16
 MAX_DETAIL_CHARS = 400
+# As it stands in the record: JSON writes up to 12 bytes for one character.
+MAX_DETAIL_BYTES = 2_400
 MAX_MARKER_BYTES = 64 * 1024
+# One read shows the whole marker to a process that claims it, with the lines that follow.
+MAX_SUMMARY_BYTES = MAX_MARKER_BYTES // 2
 
 
 class Identity(TypedDict):
@@ -96,11 +100,15 @@ class ExitRecord(TypedDict):
 def place_marker(job_dir: str, summary: dict[str, Any]) -> None:
     """Make the directory, the exit record and the marker, all durable.
 
-    Raises FileExistsError if the attempt was started before, OSError if the disk has no room;
-    nothing is started then.
+    Raises FileExistsError if the attempt was started before, OSError if the disk has no room, and
+    ValueError for a summary that is too large; nothing is started then.
     """
     body = json.dumps(summary).encode()
-    assert len(body) < MAX_MARKER_BYTES // 2, "who claims must see the whole marker"
+    if len(body) >= MAX_SUMMARY_BYTES:
+        raise ValueError(
+            f"its marker would have {len(body)} bytes, and {MAX_SUMMARY_BYTES - 1} are allowed: "
+            "give a shorter working directory"
+        )
     try:
         os.mkdir(job_dir, mode=0o700)
     except FileNotFoundError:
@@ -165,7 +173,7 @@ def read_tenant(job_dir: str) -> str:
 def write_exit(job_dir: str, record: ExitRecord) -> None:
     """Write the exit record in place, padded and synced, with as many leftovers as fit."""
     shown = ExitRecord(**record)
-    shown["detail"] = record["detail"][:MAX_DETAIL_CHARS]
+    shown["detail"] = _fitting(record["detail"])
     shown["leftovers"] = record["leftovers"][:MAX_LEFTOVERS]
     while True:
         shown["leftovers_more"] = len(record["leftovers"]) - len(shown["leftovers"])
@@ -175,6 +183,14 @@ def write_exit(job_dir: str, record: ExitRecord) -> None:
         assert shown["leftovers"], "the exit record is larger than the room reserved for it"
         shown["leftovers"] = shown["leftovers"][:-1]
     _write_durably(job_dir, body)
+
+
+def _fitting(detail: str) -> str:
+    """Return the beginning of a detail that fits in the exit record."""
+    shown = detail[:MAX_DETAIL_CHARS]
+    while len(json.dumps(shown)) > MAX_DETAIL_BYTES:
+        shown = shown[:-1]
+    return shown
 
 
 def leftovers_of(pids: Iterable[int]) -> list[Leftover]:
