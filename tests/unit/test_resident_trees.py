@@ -13,6 +13,7 @@ from services.node_agent.resident.trees import Differs
 from services.node_agent.resident.weights import HostWeights
 
 TRIES = 100
+SIZES = {"deep/two": 2_000, "one": 1_000}
 
 
 @pytest.fixture
@@ -46,23 +47,37 @@ def test_a_folder_that_is_missing_or_has_too_many_files_is_refused(source: Path)
 
 
 def test_a_copy_has_the_hashes_of_its_files(source: Path, tmp_path: Path) -> None:
-    made = trees.copied(str(source), tmp_path / "to", ["deep/two", "one"], ())
+    made = trees.copied(str(source), tmp_path / "to", SIZES, ())
     assert made == trees.hashes_of(tmp_path / "to", ["deep/two", "one", "missing"])
-    again = trees.copied(str(source), tmp_path / "again", sorted(made), (), made)
+    again = trees.copied(str(source), tmp_path / "again", SIZES, (), made)
     assert trees.content_of(again) == trees.content_of(made)
 
 
 def test_a_copy_stops_at_the_first_file_that_differs_or_is_missing(
     source: Path, tmp_path: Path
 ) -> None:
-    made = trees.copied(str(source), tmp_path / "to", ["deep/two", "one"], ())
+    made = trees.copied(str(source), tmp_path / "to", SIZES, ())
     with pytest.raises(Differs, match="two is recorded and not there"):
-        trees.copied(str(source), tmp_path / "less", ["one"], (), made)
+        trees.copied(str(source), tmp_path / "less", {"one": 1_000}, (), made)
     with pytest.raises(Differs, match="one has the SHA-256"):
-        trees.copied(str(source), tmp_path / "other", ["one"], (), made | {"one": "0" * 64})
+        trees.copied(str(source), tmp_path / "other", {"one": 1_000}, (), made | {"one": "0" * 64})
     os.mkfifo(source / "pipe")
     with pytest.raises(Refused, match="is not a file"):
-        trees.copied(str(source), tmp_path / "pipe", ["pipe"], ())
+        trees.copied(str(source), tmp_path / "pipe", {"pipe": 0}, ())
+
+
+def test_a_file_that_grows_or_shrinks_after_it_was_listed_is_not_copied_further(
+    source: Path, tmp_path: Path
+) -> None:
+    """The room was found for the listed bytes: a sparse file costs its owner nothing."""
+    sizes = trees.listed(str(source), (), follow=True)
+    os.truncate(source / "one", 1 << 43)
+    with pytest.raises(Differs, match="one had 1000 bytes when it was listed, and has more now"):
+        trees.copied(str(source), tmp_path / "grown", sizes, ())
+    assert (tmp_path / "grown" / "one").stat().st_size <= 1_000
+    os.truncate(source / "one", 10)
+    with pytest.raises(Differs, match="one had 1000 bytes when it was listed, and has 10 now"):
+        trees.copied(str(source), tmp_path / "shrunk", sizes, ())
 
 
 def order(source: Path, files: dict[str, str], granted: int = 1 << 20) -> KeepOrder:

@@ -92,7 +92,8 @@ class ArtefactStore:
             if trees.content_of(found.files) != found.content:
                 raise Differs("the list of its files does not have the recorded SHA-256")
             source = str(self._folder(tenant, model) / FILES)
-            trees.copied(source, target, found.files, (), found.files)
+            sizes = trees.listed(source, (), follow=False, files_max=ARTEFACT_FILES_MAX)
+            trees.copied(source, target, sizes, (), found.files)
         except (Differs, Refused, OSError) as error:
             _empty(target)
             self.remove(tenant, model)
@@ -104,7 +105,8 @@ class ArtefactStore:
     ) -> tuple[Artefact | None, list[Artefact]]:
         """Store what a finished healthy replica compiled; return the set, and those that gave way.
 
-        None if there is nothing to store, or others are worth more. Raises Refused and OSError.
+        None if there is nothing to store, or others are worth more. Raises Differs for a file that
+        changes meanwhile, Refused and OSError; then the set before stays.
         """
         sizes = trees.listed(source, ids, follow=False, files_max=ARTEFACT_FILES_MAX)
         size = sum(sizes.values())
@@ -121,7 +123,11 @@ class ArtefactStore:
         folder = self._folder(tenant, model)
         fresh = folder.with_suffix(".new")
         remove_tree(fresh)
-        made.files = trees.copied(source, fresh / FILES, sizes, ids)
+        try:
+            made.files = trees.copied(source, fresh / FILES, sizes, ids)
+        except (Differs, Refused, OSError):
+            remove_tree(fresh)
+            raise
         made.content = trees.content_of(made.files)
         synced_file.replace(fresh / MANIFEST, msgspec.json.encode(made))
         for each in out:

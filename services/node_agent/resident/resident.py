@@ -350,7 +350,7 @@ class Resident:
             made, out = self.artefacts.save(
                 kept.tenant, kept.model, note["key"], str(folder / CACHE), note["ids"], ready_ms
             )
-        except (Refused, OSError, ValueError, KeyError) as error:
+        except (Differs, Refused, OSError, ValueError, KeyError) as error:
             if (kept := self._wanted(_model_in(folder), kept_life.ARTEFACT)) is not None:
                 self.tell(seen_of(kept, kept_life.FAILED, detail=str(error)))
             return

@@ -58,20 +58,22 @@ def _fail(error: OSError) -> None:
 def copied(
     source: str,
     target: Path,
-    paths: Iterable[str],
+    sizes: Mapping[str, int],
     ids: Sequence[int],
     expected: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """Copy files below one folder to another, and return their SHA-256.
 
-    Raises Differs at the first file that has not the `expected` hash, Refused for one that cannot
-    be read, and OSError for one that cannot be written.
+    `sizes` are the files with their sizes, as `listed` returns them: room was found for so many
+    bytes, and a file may grow meanwhile. Raises Differs at the first file that has another size or
+    not the `expected` hash, Refused for one that cannot be read, and OSError for one that cannot be
+    written.
     """
     hashes: dict[str, str] = {}
-    for path in paths:
+    for path, size in sizes.items():
         to = target / path
         to.parent.mkdir(parents=True, exist_ok=True)
-        hashes[path] = _copy(f"{source}/{path}", to, ids)
+        hashes[path] = _copy(f"{source}/{path}", to, ids, size)
         if expected is not None and hashes[path] != expected.get(path):
             raise Differs(
                 f"{path} has the SHA-256 {hashes[path][:12]}, and "
@@ -82,7 +84,7 @@ def copied(
     return hashes
 
 
-def _copy(source: str, target: Path, ids: Sequence[int]) -> str:
+def _copy(source: str, target: Path, ids: Sequence[int], size: int) -> str:
     try:
         with acting_as(ids):
             descriptor = plain_file.opened(source)
@@ -90,9 +92,15 @@ def _copy(source: str, target: Path, ids: Sequence[int]) -> str:
         raise Refused(f"{source} cannot be read: {error.strerror}") from error
     digest = hashlib.sha256()
     with open(descriptor, "rb", buffering=0) as stream, open(target, "xb", buffering=0) as to:
-        while piece := stream.read(PIECE_BYTES):
+        left = size
+        while piece := stream.read(min(PIECE_BYTES, left + 1)):
+            if len(piece) > left:
+                raise Differs(f"{source} had {size} bytes when it was listed, and has more now")
+            left -= len(piece)
             digest.update(piece)
             _write(to.fileno(), piece)
+    if left:
+        raise Differs(f"{source} had {size} bytes when it was listed, and has {size - left} now")
     return digest.hexdigest()
 
 
