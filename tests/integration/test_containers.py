@@ -267,7 +267,7 @@ async def test_container_runs_as_the_job_s_user_with_that_user_s_access_to_the_h
         finished, _, stderr = await ended(world, "k", "ls", workdir=str(closed / "below"))
         assert (finished.exit_code, stderr) == (
             125,
-            "muster: the container did not start: Permission denied\n",
+            f"muster: the container did not start: mount for {closed}/below: Permission denied\n",
         )
 
 

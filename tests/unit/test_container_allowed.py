@@ -10,8 +10,10 @@ from services.node_agent.runtimes.allowed import (
     Found,
     Root,
     allowed_of,
+    mount_of,
     place_of,
     user_of,
+    working_directory,
 )
 from services.node_agent.runtimes.faults import NoContainer
 
@@ -53,6 +55,39 @@ def test_any_other_mount_is_refused_with_what_to_do(source: str) -> None:
         place_of(Mount(source, "/x"), ROOTS)
     with pytest.raises(NoContainer, match=r"lets jobs mount nothing .*ask its administrator"):
         place_of(Mount(source, "/x"), ())
+
+
+def test_a_mount_for_the_runner_names_its_place_and_its_target() -> None:
+    assert mount_of(Mount("/models/a", "/x", True), ROOTS) == {
+        "root": "/models",
+        "names": ("a",),
+        "target": "/x",
+        "read_only": True,
+    }
+
+
+def test_a_working_directory_lies_anywhere_for_the_jobs_own_user() -> None:
+    mount = {"root": "/home/ann", "names": (), "target": "/home/ann", "read_only": False}
+    assert working_directory("/home/ann", True, ROOTS) == mount | {"optional": True, "refusal": ""}
+
+
+@pytest.mark.attack
+@pytest.mark.parametrize(
+    ("path", "names"),
+    [("/data/run", ("run",)), ("/data/../data/a/./b", ("a", "b"))],
+)
+def test_a_working_directory_of_another_user_lies_where_mounts_may(
+    path: str, names: tuple[str, ...]
+) -> None:
+    mount = {"root": "/data", "names": names, "target": path, "read_only": False}
+    assert working_directory(path, False, ROOTS) == mount | {"optional": True, "refusal": ""}
+
+
+@pytest.mark.attack
+@pytest.mark.parametrize("path", ["/home/alice", "/data/../home/alice", "/models/x", "//data/x"])
+def test_any_other_working_directory_of_another_user_is_refused(path: str) -> None:
+    refusal = working_directory(path, False, ROOTS)["refusal"]
+    assert refusal.startswith("the container runs as another user than the job: mount /")
 
 
 def test_a_directory_for_reading_is_mounted_for_reading_only() -> None:

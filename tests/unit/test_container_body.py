@@ -14,6 +14,7 @@ from services.node_agent.runtimes.container import (
     Host,
     Image,
     body_of,
+    is_own_user,
     mounted,
     words_of,
 )
@@ -266,3 +267,20 @@ def test_no_option_of_a_container_makes_it_privileged() -> None:
     told = host_config(container=wish)
     assert told["SecurityOpt"] == ["no-new-privileges"]
     assert {"Privileged", "CapAdd", "PidMode", "UsernsMode", "Binds"}.isdisjoint(told)
+
+
+@pytest.mark.parametrize(
+    ("user", "ids", "agent", "is_own"),
+    [
+        ("7:8", [7, 8, 9], "0:0", True),
+        ("7:9", [7, 8, 9], "0:0", False),
+        ("1005:1005", [7, 8], "0:0", False),
+        ("1000", [], "0:0", True),
+        ("1000:1000", [], "1000:1000", True),
+        ("1005:1005", [], "1000:1000", False),
+    ],
+)
+def test_a_containers_user_is_the_jobs_own_or_root_where_jobs_are_root(
+    user: str, ids: list[int], agent: str, is_own: bool
+) -> None:
+    assert is_own_user(user, ids, Host("/x/init", FILES, {}, 100, agent)) == is_own

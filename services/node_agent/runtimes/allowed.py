@@ -8,7 +8,7 @@ tests/unit/test_container_allowed.py.
 import posixpath
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from libs.common.container_spec import Mount
 from libs.common.errors import Refused
@@ -100,6 +100,37 @@ def place_of(mount: Mount, roots: Sequence[Root]) -> Found:
         )
     rest = posixpath.relpath(mount.source, root.path)
     return Found(root.path, tuple(rest.split("/")) if rest != "." else ())
+
+
+def mount_of(mount: Mount, roots: Sequence[Root]) -> dict[str, Any]:
+    """Return a mount of the job for runner.py. Raises NoContainer as `place_of`."""
+    place = place_of(mount, roots)
+    return {
+        "root": place.root,
+        "names": place.names,
+        "target": mount.target,
+        "read_only": mount.read_only,
+    }
+
+
+def working_directory(path: str, is_own: bool, roots: Sequence[Root]) -> dict[str, Any]:
+    """Return the mount of a working directory that the node may have, for runner.py.
+
+    `is_own`: the container runs as the job's own user, and any directory will do that this user may
+    enter. Another user may own what the job's user can only see, such as the home of a person. So
+    the directory must then lie where mounts may. `refusal` is why it does not.
+    """
+    if is_own:
+        mount = {"root": path, "names": (), "target": path, "read_only": False}
+        return {**mount, "optional": True, "refusal": ""}
+    plain = posixpath.normpath(path)
+    try:
+        mount = mount_of(Mount(plain, path), roots)
+    except NoContainer as error:
+        mount = {"root": path, "names": (), "target": path, "read_only": True}
+        refusal = f"the container runs as another user than the job: {error}"
+        return {**mount, "optional": True, "refusal": refusal}
+    return {**mount, "optional": True, "refusal": ""}
 
 
 def _is_below(path: str, root: str) -> bool:

@@ -36,16 +36,15 @@ SHARED_MEMORY_BYTES: Final = 8 << 30
 class Made(msgspec.Struct, frozen=True):
     """The input of runner.py.
 
-    `body` is the body of the engine's POST /containers/create, without the working directory and
-    the job's own mounts. runner.py opens these as the user `ids` (`Account.ids`) and mounts them
-    for the engine: the directory at `mount`, the others beside it.
+    `body` is the body of the engine's POST /containers/create, without the job's own `mounts`, the
+    working directory among them (`allowed.py`). runner.py opens these as the user `ids`
+    (`Account.ids`), and mounts them for the engine beside `mount`.
     """
 
     engine: str
     name: str
     tether: str
     mount: str
-    workdir: str
     ids: list[int]
     stdin: bool
     body: dict[str, Any]
@@ -180,6 +179,12 @@ def _tmpfs(scratch: Scratch) -> str:
     """Return the options of a scratch directory in memory."""
     size = f",size={scratch.size_bytes}" if scratch.size_bytes else ""
     return f"rw,exec,nosuid,nodev,mode=1777{size}"
+
+
+def is_own_user(user: str, ids: Sequence[int], host: Host) -> bool:
+    """Return whether a container's user, as `body_of` chose it, has no rights but the job's own."""
+    own = f"{ids[0]}:{ids[1]}" if ids else host.user
+    return user == own or own.startswith(f"{a.ROOT_ID}:")
 
 
 def mounted(source: str, target: str, read_only: bool = False) -> dict[str, Any]:

@@ -33,7 +33,13 @@ from services.node_agent.machine import cgroups
 from services.node_agent.memory.pools import socket_folder
 from services.node_agent.runtimes import cdi
 from services.node_agent.runtimes import container as c
-from services.node_agent.runtimes.allowed import NOTHING, Allowed, Range, place_of
+from services.node_agent.runtimes.allowed import (
+    NOTHING,
+    Allowed,
+    Range,
+    mount_of,
+    working_directory,
+)
 from services.node_agent.runtimes.engine import Abilities, Engine, names, socket_of
 from services.node_agent.runtimes.faults import NoContainer
 from services.node_agent.runtimes.images import Credentials, Images, Wanted
@@ -189,14 +195,13 @@ class Containers:
             )
         except (Unavailable, OSError) as error:
             raise Refused(f"image: {error}") from error
-        made = replace(made, mounts=places)
+        made = replace(made, mounts=[*made.mounts, *places])
         argv = (sys.executable, "-I", "-S", str(RUNNER))
-        workdir = made.workdir if order.spec.workdir or order.spec.upload else ""
         return replace(
             launch,
             argv=argv,
             env={VARIABLE: _text_of(made)},
-            workdir=workdir,
+            workdir=launch.workdir if order.spec.workdir or order.spec.upload else "",
             limits={},
             container=True,
             image=image.digest,
@@ -205,18 +210,8 @@ class Containers:
 
     def _places(self, spec: JobSpec) -> list[dict[str, Any]]:
         """Return the job's mounts for runner.py. Raises NoContainer for one that is not allowed."""
-        found = []
-        for mount in spec.container.mounts if spec.container is not None else ():
-            place = place_of(mount, self.allowed.roots)
-            found.append(
-                {
-                    "root": place.root,
-                    "names": place.names,
-                    "target": mount.target,
-                    "read_only": mount.read_only,
-                }
-            )
-        return found
+        mounts = spec.container.mounts if spec.container is not None else ()
+        return [mount_of(mount, self.allowed.roots) for mount in mounts]
 
     async def _lend(
         self, engine: Engine, key: str, order: StartOrder, env: Mapping[str, str]
@@ -313,6 +308,9 @@ class Containers:
             host=host,
             image=image,
         )
+        # What was uploaded is the job's own, whoever the container's user is.
+        is_own = bool(spec.upload) or c.is_own_user(body["User"], ids, host)
+        workdirs = [working_directory(workdir, is_own, self.allowed.roots)] if workdir else []
         body["Labels"] = {c.LABEL: job_dir, c.IMAGE_LABEL: spec.image}
         if lent.caches:
             body["Labels"][c.CACHES_LABEL] = "\n".join(lent.caches)
@@ -329,10 +327,10 @@ class Containers:
             name=name,
             tether=f"{job_dir}/tether",
             mount=self._mount(key),
-            workdir=workdir,
             ids=ids,
             stdin=spec.stdin,
             body=body,
+            mounts=workdirs,
         )
 
     def _host(self, held: Sequence[Gpu], nodes: DeviceNodes, can: Abilities) -> c.Host:

@@ -8,6 +8,7 @@ container ends. Tests: tests/integration/test_containers.py.
 
 import contextlib
 import ctypes
+import errno
 import http.client
 import json
 import os
@@ -140,20 +141,6 @@ def give_entry(door: socket.socket, entry: socket.socket) -> None:
             socket.send_fds(first, [b"\0"], [entry.fileno()])
 
 
-def working_directory(path: str, ids: list[int], at: str) -> str:
-    """Mount the working directory for the container; return the place, empty if it does not exist.
-
-    It is opened as the job's user and mounted `at` a place of the agent, so that the user cannot
-    replace it in between. Raises OSError.
-    """
-    try:
-        with acting_as(ids):
-            descriptor = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return ""
-    return mounted_at(descriptor, at) if ids else path
-
-
 @contextlib.contextmanager
 def acting_as(ids: list[int]) -> Iterator[None]:
     """Run the body as the job's user; without `ids` as this process's own. Raises OSError."""
@@ -194,21 +181,39 @@ def opened(root: str, names: list[str]) -> int:
     return descriptor
 
 
-def own_mount(mount: dict[str, Any], ids: list[int], at: str) -> dict[str, Any]:
-    """Return the engine's mount for one of the job, opened as the job's user. Raises OSError."""
+def usable(descriptor: int) -> bool:
+    """Return whether the effective user may change a file that is opened by its name only.
+
+    Such an open needs no right at the file itself. Raises OSError unless that user may read it, or
+    enter the directory. A directory says itself who may change it.
+    """
+    path, is_folder = f"/proc/self/fd/{descriptor}", stat.S_ISDIR(os.fstat(descriptor).st_mode)
+    if not os.access(path, os.X_OK if is_folder else os.R_OK, effective_ids=True):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    return is_folder or os.access(path, os.W_OK, effective_ids=True)
+
+
+def own_mount(mount: dict[str, Any], ids: list[int], at: str) -> list[dict[str, Any]]:
+    """Return the engine's mount for one of the job, none if it is `optional` and does not exist.
+
+    It is opened as the job's user, and mounted `at` a place of the agent, so that the user cannot
+    replace it in between. Raises OSError.
+    """
     try:
         with acting_as(ids):
             descriptor = opened(mount["root"], mount["names"])
+            may_change = usable(descriptor)
     except OSError as error:
+        if mount.get("optional") and isinstance(error, FileNotFoundError):
+            return []
         raise OSError(0, f"mount for {mount['target']}: {error.strerror or error}") from error
+    if mount.get("refusal"):
+        raise OSError(0, mount["refusal"])
     plain = "/".join([mount["root"], *mount["names"]])
-    source = mounted_at(descriptor, at) if os.geteuid() == 0 else plain
-    return {
-        "Type": "bind",
-        "Source": source,
-        "Target": mount["target"],
-        "ReadOnly": mount["read_only"],
-    }
+    is_held = os.geteuid() == 0 and (ids or not mount.get("optional"))
+    source = mounted_at(descriptor, at) if is_held else plain
+    read_only = mount["read_only"] or not may_change
+    return [{"Type": "bind", "Source": source, "Target": mount["target"], "ReadOnly": read_only}]
 
 
 def mounted_at(descriptor: int, at: str) -> str:
@@ -356,18 +361,13 @@ def main() -> None:
     made = json.loads(os.environ.pop(VARIABLE))
     path, name, body = made["engine"], made["name"], made["body"]
     signals = catch_signals()
-    places = [made["mount"], *(f"{made['mount']}.{place}" for place in range(len(made["mounts"])))]
+    places = [f"{made['mount']}.{place}" for place in range(len(made["mounts"]))]
     try:
         tether = tethered(made["tether"])
         door = listening(f"{made['mount']}{DOOR}", 0o666)
         entry = listening(f"{made['mount']}{ENTRY}", 0o600)
-        mounts = body["HostConfig"]["Mounts"]
-        if made["workdir"] and (
-            found := working_directory(made["workdir"], made["ids"], made["mount"])
-        ):
-            mounts.append({"Type": "bind", "Source": found, "Target": made["workdir"]})
-        for mount, at in zip(made["mounts"], places[1:], strict=True):
-            mounts.append(own_mount(mount, made["ids"], at))
+        for mount, at in zip(made["mounts"], places, strict=True):
+            body["HostConfig"]["Mounts"] += own_mount(mount, made["ids"], at)
         created = ask(path, "POST", f"/containers/create?name={name}", body)
         note(str(created.get("Id", "")), os.path.dirname(made["tether"]))
         stream = attached(path, name, made["stdin"])
