@@ -1,18 +1,27 @@
 """The SHA-256 of a checkpoint's files: read once, read again after a change, compared."""
 
+import asyncio
 import hashlib
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
+from msgspec.structs import replace
 
 from libs.common.errors import Refused
 from libs.common.messages import KeepOrder
+from libs.common.model import GpuId
+from libs.common.state.kept import kept_key
+from services.node_agent.core.keeping import Keeps
 from services.node_agent.resident import checkpoint
 from services.node_agent.resident.checkpoint import Checkpoints
+from services.node_agent.resident.device_orders import DeviceOrders
 from services.node_agent.resident.trees import Differs
 
+WAIT_S = 20.0
 PAST_NS = 10 * checkpoint.SETTLED_NS
 
 
@@ -51,13 +60,13 @@ def later(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
-    digest = hashlib.file_digest
+    digest = checkpoint.hash_of
 
-    def counted(stream: object, name: str) -> object:
-        found.append(stream.name if isinstance(stream.name, str) else "file")  # type: ignore[attr-defined]
-        return digest(stream, name)  # type: ignore[arg-type, type-var]
+    def counted(stream: BinaryIO, size: int, wanted: Callable[[], bool]) -> str:
+        found.append("file")
+        return digest(stream, size, wanted)
 
-    monkeypatch.setattr(checkpoint.hashlib, "file_digest", counted)
+    monkeypatch.setattr(checkpoint, "hash_of", counted)
     return found
 
 
@@ -116,14 +125,14 @@ def test_a_checkpoint_that_differs_from_the_recorded_one_is_refused(
 def test_a_file_that_changes_while_it_is_read_is_refused(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    digest = hashlib.file_digest
+    digest = checkpoint.hash_of
 
-    def slow(stream: object, name: str) -> object:
+    def slow(stream: BinaryIO, size: int, wanted: Callable[[], bool]) -> str:
         with open(folder / "one.bin", "ab") as more:
             more.write(b"more")
-        return digest(stream, name)  # type: ignore[arg-type, type-var]
+        return digest(stream, size, wanted)
 
-    monkeypatch.setattr(checkpoint.hashlib, "file_digest", slow)
+    monkeypatch.setattr(checkpoint, "hash_of", slow)
     with pytest.raises(Refused, match=r"one\.bin changed while it was read"):
         Checkpoints(tmp_path / "known.json").read(order(folder), ())
 
@@ -145,3 +154,41 @@ def test_files_beyond_the_bound_are_forgotten(
     known = Checkpoints(tmp_path / "known.json")
     known.read(order(folder), ())
     assert list(known.known) == [f"{folder}/two.bin"]
+
+
+def test_files_that_are_far_too_large_for_their_devices_are_not_read(
+    folder: Path, tmp_path: Path
+) -> None:
+    """A sparse file costs its owner nothing, and would be read for ever."""
+    os.truncate(folder / "one.bin", 1 << 43)
+    asked = replace(order(folder), gpu_bytes={GpuId("g"): 1 << 30})
+    with pytest.raises(Refused, match="more than 64 times the 1073741824 bytes that its devices"):
+        Checkpoints(tmp_path / "known.json").read(asked, ())
+
+
+def test_reading_ends_when_the_files_are_not_wanted_any_more(folder: Path, tmp_path: Path) -> None:
+    os.truncate(folder / "one.bin", 1 << 43)
+    answers = iter((True, False))
+    with pytest.raises(Refused, match="not wanted on this node any more"):
+        Checkpoints(tmp_path / "known.json").read(order(folder), (), lambda: next(answers))
+
+
+async def test_a_tenants_large_files_delay_no_other_tenant(folder: Path, tmp_path: Path) -> None:
+    """The first file would be read for hours; its reading ends with the call."""
+    large = tmp_path / "large"
+    large.mkdir()
+    (large / "file").touch()
+    os.truncate(large / "file", 1 << 43)
+    first = replace(order(large), tenant="first", model="a")
+    second = replace(order(folder), tenant="second", model="b")
+    orders = DeviceOrders(tmp_path / "state", tmp_path / "sockets", lambda order: ())
+    keeps = Keeps(wanted={kept_key(each.model, "gpu"): each for each in (first, second)})
+    orders.keeps = lambda: keeps
+    reading = asyncio.create_task(orders.read(first))
+    await asyncio.sleep(0)
+    assert len(await asyncio.wait_for(orders.read(second), WAIT_S)) == 2
+    assert not reading.done()
+    reading.cancel()
+    await asyncio.gather(reading, return_exceptions=True)
+    orders.readers["first"].shutdown(wait=True)
+    await orders.close()

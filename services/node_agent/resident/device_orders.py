@@ -8,6 +8,7 @@ tests/integration/test_device_weights.py.
 import asyncio
 import hashlib
 import os
+import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -53,7 +54,9 @@ class DeviceOrders:
         self.sockets, self.ids_of = sockets, ids_of
         self.servers = WeightServers(folder, self._changed, self._found)
         self.checkpoints = Checkpoints(folder / HASHES)
-        self.thread = ThreadPoolExecutor(1, "checkpoints")
+        # One thread by tenant reads files: no tenant waits for the disks of another one.
+        self.readers: dict[str, ThreadPoolExecutor] = {}
+        self._closed = False
         self.verified: dict[str, Verified] = {}
         self.failed: dict[str, Placement] = {}
         self.tell: Callable[[Observation], None] = lambda seen: None
@@ -79,7 +82,9 @@ class DeviceOrders:
             self.tell(KeepHeld(tuple(held_order(kept_life.GPU, *owner) for owner in owners)))
 
     async def close(self) -> None:
-        self.thread.shutdown(wait=False, cancel_futures=True)
+        self._closed = True
+        for reader in self.readers.values():
+            reader.shutdown(wait=False, cancel_futures=True)
         await self.servers.close()
         with suppress(OSError):  # entries have their sockets there
             os.rmdir(self.sockets)
@@ -102,10 +107,29 @@ class DeviceOrders:
         return self._report(order)
 
     async def read(self, order: KeepOrder) -> dict[str, str]:
-        """Return the files of an order's checkpoint with their SHA-256. Raises one of FAULTS."""
-        return await asyncio.get_running_loop().run_in_executor(
-            self.thread, lambda: self.checkpoints.read(order, self.ids_of(order))
-        )
+        """Return the files of an order's checkpoint with their SHA-256. Raises one of FAULTS.
+
+        Reading ends when the order is not wanted any more, or when this call is cancelled.
+        """
+        over = threading.Event()
+
+        def work() -> dict[str, str]:
+            return self.checkpoints.read(
+                order, self.ids_of(order), lambda: not over.is_set() and self._goes_on(order)
+            )
+
+        reader = self.readers.get(order.tenant)
+        if reader is None:
+            reader = self.readers[order.tenant] = ThreadPoolExecutor(1, "checkpoints")
+        try:
+            return await asyncio.get_running_loop().run_in_executor(reader, work)
+        finally:
+            over.set()
+
+    def _goes_on(self, order: KeepOrder) -> bool:
+        """Return whether the files of an order are still to be read. Called in its thread."""
+        now = self.keeps().wanted.get(kept_key(order.model, order.tier))
+        return not self._closed and now is not None and placement_of(now) == placement_of(order)
 
     async def failure(self, order: KeepOrder, detail: str) -> KeepSeen:
         """Free what a failed entry has; attempts that use it keep it until they end."""
