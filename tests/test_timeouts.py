@@ -159,8 +159,8 @@ STAY: Final[dict[str, str]] = {
         audit.service.RETRY_S call.LAST_WORDS_S
         cancellation.LOOK_S resident.resident.ENGINE_READ_S
         cancellation.LAST_WORD_S closing.COPY_AGAIN_S closing.LOOK_EVERY_S process.service.TICK_S
-        disk_watch.EVERY_S edge.UNAVAILABLE_S queue_errors.STARTING_S waking.FIRST_S
-        waking.EVERY_S waking.ASKED_NS
+        disk_watch.EVERY_S disk_watch.NEAR_S edge.UNAVAILABLE_S queue_errors.STARTING_S
+        waking.FIRST_S waking.EVERY_S waking.ASKED_NS
         waking.FORGOTTEN_NS model_queue.TICK_S model_queue.WAIT_MORE_S
         gateway.SURVEY_EVERY_S gateways.ASK_AGAIN_S http.audit.FOLLOW_WAIT_S kv_nats.CREATE_AGAIN_S
         limited.RETRY_S limited.SILENT_NS serving.adapters.FAILED_NS

@@ -13,9 +13,12 @@ from libs.embedded.processes import Say
 MIB: Final = 1 << 20
 # Below this the launcher warns. A disk that was full has space again above it.
 LOW_BYTES: Final = 64 * MIB
-# Below this a write may have failed.
-FULL_BYTES: Final = 2 * MIB
+# Below this a write may have failed: the server writes blocks of up to 8 MiB.
+FULL_BYTES: Final = 16 * MIB
+# Pause between two looks, while the disk has much space and while it could be full in that time.
 EVERY_S: Final = 1.0
+NEAR_S: Final = 0.02
+NEAR_BYTES: Final = 2 << 30
 
 
 class DiskWatch:
@@ -34,9 +37,16 @@ class DiskWatch:
         self.restart = restart
         self.low = self.full = False
 
-    def look(self) -> None:
-        """Check the disk once. The caller repeats it every EVERY_S."""
+    def look(self) -> float:
+        """Check the disk once. Return the time until the next look, in seconds.
+
+        A disk may be full for a moment only, because what filled it removes its file at once.
+        """
         free = self.free()
+        self._take(free)
+        return EVERY_S if free >= NEAR_BYTES else NEAR_S
+
+    def _take(self, free: int) -> None:
         if free >= LOW_BYTES:
             self._has_room()
         elif free < FULL_BYTES and not self.full:

@@ -135,8 +135,7 @@ class Launcher:
 
         watch = DiskWatch(self.state, lambda: shutil.disk_usage(self.state).free, self.say, restart)
         while True:
-            await asyncio.sleep(disk_watch.EVERY_S)
-            watch.look()
+            await asyncio.sleep(watch.look())
 
     def _keep(self, specs: Sequence[Spec]) -> None:
         for spec in specs:
@@ -227,11 +226,13 @@ class Launcher:
 
     async def _server_status(self) -> ServerStatus:
         """Return what is known of the only server: this process has no monitoring port to ask."""
+        free = shutil.disk_usage(self.state).free
+        health = Health.LOST if free < disk_watch.FULL_BYTES else Health.GOOD
         return ServerStatus(
             server=plan.SERVER,
             life=life(self.children[plan.SERVER].ticket),
-            health=Health.GOOD.value,
-            free_bytes=shutil.disk_usage(self.state).free,
+            health=health.value,
+            free_bytes=free,
         )
 
     async def _wait_ready(self) -> bool:

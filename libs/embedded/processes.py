@@ -1,8 +1,9 @@
 """The child processes of the launcher: started, and restarted with back-off when they exit.
 
 Each child has its own session, because Ctrl-C at the terminal is for the launcher only. It has its
-own log file, and ends when the launcher does. If a child exits three times in a row with a fault
-that a person must repair, the launcher reports it and does not start it again; the others go on.
+own log file, and ends when the launcher does. If a child exits three times in a row, soon after its
+start, with a fault that a person must repair, the launcher reports it and does not start it again;
+the others go on.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ from libs.embedded.living import Ticket, die_with_parent, ticket
 
 BACKOFF_FIRST_S: Final = 0.1
 BACKOFF_MAX_S: Final = 5.0
-# After a life of this length the back-off of a child starts from its first pause.
+# After a life of this length a child counts as started: its back-off begins from its first pause.
 SETTLED_S: Final = 10.0
 NEEDS_PERSON_MAX: Final = 3
 NEEDS_PERSON: Final = (Refused.exit_code, Corrupt.exit_code, TooNew.exit_code)
@@ -62,12 +63,12 @@ class Child:
             if self.ending.is_set():
                 return
             self.deaths += 1
+            if clock() - began > SETTLED_S:
+                pause_s, refusals = BACKOFF_FIRST_S, 0
             refusals = refusals + 1 if code in NEEDS_PERSON else 0
             if refusals >= NEEDS_PERSON_MAX:
                 self._give_up(code)
                 return
-            if clock() - began > SETTLED_S:
-                pause_s = BACKOFF_FIRST_S
             self.say(
                 f"{self.spec.name} {_ended(code)}; restarting it in {pause_s:.1f} s: "
                 f"{last_line(self.spec.log)}"

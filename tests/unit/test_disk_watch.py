@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from libs.embedded.disk_watch import MIB, DiskWatch
+from libs.embedded.disk_watch import EVERY_S, MIB, NEAR_S, DiskWatch
 
 
 class Seen:
@@ -29,7 +29,7 @@ def test_a_disk_with_space_causes_no_message() -> None:
 
 
 def test_a_short_disk_causes_one_warning_and_no_restart() -> None:
-    assert Seen().look(63, 40, 10, 64, 30) == [
+    assert Seen().look(63, 40, 20, 64, 30) == [
         "only 63 MiB are free on the disk of /state",
         "only 30 MiB are free on the disk of /state",
     ]
@@ -43,3 +43,13 @@ def test_the_server_is_restarted_when_a_full_disk_has_space_again() -> None:
     ]
     assert seen.look(70, 80)[2:] == ["the disk of /state has space again", "RESTART"]
     assert seen.look(0)[4:] == ["the disk of /state is full"]
+
+
+def test_a_disk_that_could_be_full_soon_is_looked_at_more_often() -> None:
+    """What filled it may remove its file at once, and the server stores nothing from then on."""
+    seen = Seen()
+    seen.free_mib = 4_000
+    assert seen.watch.look() == EVERY_S
+    for seen.free_mib in (2_000, 10, 500):
+        assert seen.watch.look() == NEAR_S
+    assert seen.events[-1] == "RESTART"
