@@ -1,6 +1,7 @@
 """Contract tests of the log: they run on a stream of a real server and on its twin in memory."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 
 import pytest
@@ -9,6 +10,7 @@ from nats.js.api import DiscardPolicy
 
 from libs.common import subjects
 from libs.common.errors import Corrupt, Trimmed
+from libs.common.transport import feed_nats
 from libs.common.transport.feed_nats import Feed
 from libs.common.transport.log import AppendRefused, Entry, Log, TrimmableLog
 from libs.common.transport.log_jetstream import JetStreamLog
@@ -19,6 +21,8 @@ QUOTA = subjects.QUOTA
 NODES = tuple(subjects.node(f"n{n}") for n in range(8))
 # More than one batch of either twin.
 MANY = 1_200
+# A log of 12 MB, in few entries.
+LARGE, LARGE_BYTES = 40, 300_000
 
 
 async def filled(log: Log, count: int) -> list[Entry]:
@@ -168,6 +172,35 @@ async def test_a_slow_reader_loses_nothing(logs: Logs) -> None:
             if len(found) == MANY:
                 break
     assert found == entries
+
+
+async def test_the_server_sends_no_more_than_a_slow_reader_takes(
+    jetstream: Logs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = await jetstream()
+    monkeypatch.setattr(feed_nats, "HELD_BYTES_MAX", 1 << 20)
+    monkeypatch.setattr(feed_nats, "BATCH_MAX", 4)
+    feeds: list[Feed] = []
+    took: list[int] = []
+    keep = Feed.batches
+
+    def noted(self: Feed) -> AsyncIterator[list[Entry]]:
+        feeds.append(self)
+        return keep(self)
+
+    monkeypatch.setattr(Feed, "batches", noted)
+    last = 0
+    for _ in range(LARGE):
+        last = await log.append(QUOTA, bytes(LARGE_BYTES), last)
+    async with asyncio.timeout(30), aclosing(log.read(0)) as batches:  # type: ignore[type-var]
+        async for batch in batches:
+            took += [entry.seq for entry in batch]
+            if len(took) == LARGE:
+                break
+            if len(took) <= 8:
+                await asyncio.sleep(0.5)
+                assert feeds[0].held_bytes < LARGE * LARGE_BYTES // 2
+    assert took == list(range(1, LARGE + 1)) and len(feeds) == 1
 
 
 async def test_the_end_of_the_log_is_read_although_it_was_lost_on_the_way(

@@ -26,6 +26,9 @@ from libs.common.transport.connection_nats import ASK_TIMEOUT_S
 from libs.common.transport.log import Entry
 
 BATCH_MAX: Final = 1_000
+# While the reader has not taken so many bytes, the server is asked for no more. It may have sent
+# 32 MiB beyond that.
+HELD_BYTES_MAX: Final = 8 << 20
 IDLE_S: Final = 0.5
 # Pause between tries to subscribe, and time for calls that may fail while unsubscribing.
 GAP_PAUSE_S: Final = 0.25
@@ -52,10 +55,11 @@ class Feed:
     """One subscription: consecutive batches from `after` + 1 on, until it is silent or skips.
 
     A push consumer without acknowledgements. The feed answers its flow control itself, in order
-    after the data, so the server sends no more than the reader takes. `known` is the entry `after`
-    as the reader has it; None: the reader does not have its bytes. `differs` becomes true if the
-    log has another entry in its place, `short` if it has neither that entry nor a later one, `left`
-    if the client's server or the consumer withholds what the stream's leader has.
+    after the data, and not before the reader has taken most of them (HELD_BYTES_MAX). `known` is
+    the entry `after` as the reader has it; None: the reader does not have its bytes. `differs`
+    becomes true if the log has another entry in its place, `short` if it has neither that entry nor
+    a later one, `left` if the client's server or the consumer withholds what the stream's leader
+    has.
     """
 
     def __init__(self, client: Client, after: int, known: Entry | None = None) -> None:
@@ -66,6 +70,10 @@ class Feed:
         self.short = False
         self.has_entry = known is None
         self.waiting: list[Entry] = []
+        self.held_bytes = 0
+        # The reply subject of the server's question whether it may send more; empty if there is
+        # none to answer.
+        self.question = ""
         self.grown = asyncio.Event()
         self.broken = False
         self.left = False
@@ -91,11 +99,20 @@ class Feed:
                     break
                 batch, self.waiting = self.waiting[:BATCH_MAX], self.waiting[BATCH_MAX:]
                 yield batch
+                await self._taken(batch)
             if self.waiting:
                 yield self.waiting  # entries before the skip are complete
         finally:
             await end_all([asking] if asking else [])
             await _ignore_errors(subscription.unsubscribe())
+
+    async def _taken(self, batch: list[Entry]) -> None:
+        """Let the server send more if the reader has taken enough."""
+        self.held_bytes -= sum(len(entry.data) for entry in batch)
+        if self.question and self.held_bytes <= HELD_BYTES_MAX:
+            question, self.question = self.question, ""
+            self.grew = asyncio.get_running_loop().time()
+            await _ignore_errors(self.client.publish(question))
 
     async def _ask_leader(self) -> None:
         """Set `left` when the stream's leader cannot be asked, or has more than came in time."""
@@ -103,7 +120,7 @@ class Feed:
         asked = loop.time()
         while not self.left:
             await asyncio.sleep(ASKS_LEADER_S)
-            if loop.time() - self.grew < ASKS_LEADER_S:
+            if self.question or loop.time() - self.grew < ASKS_LEADER_S:
                 asked = loop.time()
                 continue
             before = self.after
@@ -118,7 +135,7 @@ class Feed:
                 continue
             asked = loop.time()
             await asyncio.sleep(IDLE_S)
-            if int(info.state.last_seq) > before == self.after:
+            if int(info.state.last_seq) > before == self.after and not self.question:
                 logger.warning("the subscription withholds commits after %d", before)
                 self.left = True
 
@@ -168,7 +185,9 @@ class Feed:
     async def _on_message(self, msg: Msg) -> None:
         self.heard = asyncio.get_running_loop().time()
         if msg.headers is not None and msg.headers.get("Status") == "100":
-            if msg.reply:
+            if msg.reply and self.held_bytes > HELD_BYTES_MAX:
+                self.question = msg.reply
+            elif msg.reply:
                 await _ignore_errors(self.client.publish(msg.reply))
             self._heartbeat(int(msg.headers.get(DELIVERED, 0)))
             return
@@ -180,6 +199,7 @@ class Feed:
         elif seq == self.after + 1 and not self.differs:
             self.after = seq
             self.grew = self.heard
+            self.held_bytes += len(msg.data)
             self.waiting.append(Entry(seq, msg.subject, msg.data))
         elif seq > self.after:
             logger.warning(
