@@ -100,6 +100,20 @@ async def test_next_notary_continues_after_the_last_head(world: World) -> None:
     assert [head.sequence for head in world.heard] == [5, 9] and world.lines() == 2
 
 
+async def test_the_newest_head_has_the_highest_sequence_also_after_a_wrong_clock(
+    world: World,
+) -> None:
+    world.store.append(entries(1, 5))
+    await world.notary().sign()
+    (path,) = world.files.folder.glob("*.ndjson")
+    path.rename(path.with_name("2099-12.ndjson"))
+    world.store.append(entries(6, 9))
+    await world.notary().sign()
+    newest = world.files.newest()
+    assert newest is not None and newest.sequence == 9
+    assert len(list(world.files.folder.glob("*.ndjson"))) == 2
+
+
 async def test_head_that_was_not_published_is_in_the_file(world: World) -> None:
     world.store.append(entries(1, 5))
     world.deaf = True

@@ -35,15 +35,14 @@ class Heads:
         self.folder = state / FOLDER
 
     def newest(self) -> Head | None:
-        """Return the head in the last whole line of the last file; None if there is none.
+        """Return the head with the highest sequence; None if there is none.
 
-        Raises Corrupt if the line is no head.
+        It is in the last whole line of a file, but not always of the last one: a clock that was
+        wrong once began the file of a later month. Raises Corrupt if such a line is no head.
         """
-        for path in sorted(self.folder.glob("*.ndjson"), reverse=True):
-            lines = _tail(path).rpartition(b"\n")[0].splitlines()
-            if lines:
-                return decode(lines[-1])
-        return None
+        ends = [_tail(path).rpartition(b"\n")[0] for path in sorted(self.folder.glob("*.ndjson"))]
+        heads = [decode(end.splitlines()[-1]) for end in ends if end]
+        return max(heads, key=lambda head: head.sequence, default=None)
 
     def append(self, head: Head) -> None:
         """Append a head; return when it is on disk.
