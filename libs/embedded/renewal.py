@@ -27,6 +27,7 @@ from libs.common.model import NodeId
 from libs.common.safety import authorities
 from libs.common.safety.following import TLS_NAME, Introduced, Introduction
 from libs.common.transport import connection_nats
+from libs.common.transport.bus import Bus
 from libs.common.transport.bus_nats import NatsBus
 from libs.embedded import certificates, identity, keeper, permissions, plan, runfile, shape
 from libs.embedded.identity import write_private
@@ -40,6 +41,8 @@ NEXT: Final = "ca-next"
 PLACES: Final = (certificates.key_file, certificates.certificate_file)
 ANSWER_S: Final = 5.0
 NAMES_SHOWN: Final = 10
+# Nodes that are asked at the same time.
+PLACES_MAX: Final = 64
 
 Say = Callable[[str], None]
 
@@ -89,8 +92,12 @@ def renew_authority(state: Path, force: bool, say: Say) -> None:
     introduction = _introduction(keys)
     trusted = certificates.certificate_file(keys, certificates.TRUSTED)
     write_private(trusted, authorities.extended(trusted.read_text(), introduction))
-    nodes = [NodeId(node_id) for node_id in keeper.load(state).nodes]
-    missing = asyncio.run(_introduced(state, found, nodes, introduction)) if nodes else {}
+    nodes = list[NodeId]()
+    missing = dict[str, str]()
+    # Other machines may join while the first ones are asked.
+    while joined := [NodeId(each) for each in keeper.load(state).nodes if each not in nodes]:
+        missing |= asyncio.run(_introduced(state, found, joined, introduction))
+        nodes += joined
     for node_id, why in missing.items():
         say(f"node {node_id} does not trust the new authority: {why}")
     if missing and not force:
@@ -180,17 +187,27 @@ async def _introduced(
         identity.seed_file(keys, permissions.OPERATOR).read_bytes().strip(),
         str(certificates.certificate_file(keys, certificates.TRUSTED)),
     )
-    bus, missing = NatsBus(client), dict[str, str]()
-    for node_id in nodes:
-        subject = subjects.ask_node(node_id, "authority")
-        try:
-            answer = await bus.request(subject, msgspec.msgpack.encode(introduction), ANSWER_S)
-            if why := msgspec.msgpack.decode(answer, type=Introduced).refused:
-                missing[node_id] = why
-        except (Unavailable, msgspec.DecodeError) as error:
-            missing[node_id] = str(error)
+    bus, places = NatsBus(client), asyncio.Semaphore(PLACES_MAX)
+
+    async def refusal(node_id: NodeId) -> str:
+        async with places:
+            return await _refusal(bus, node_id, introduction)
+
+    whys = await asyncio.gather(*(refusal(node_id) for node_id in nodes))
     await client.close()
-    return missing
+    return {node_id: why for node_id, why in zip(nodes, whys, strict=True) if why}
+
+
+async def _refusal(bus: Bus, node_id: NodeId, introduction: Introduction) -> str:
+    """Introduce the new authority to a node. Return why the node does not trust it; empty if it
+    does.
+    """
+    subject = subjects.ask_node(node_id, "authority")
+    try:
+        answer = await bus.request(subject, msgspec.msgpack.encode(introduction), ANSWER_S)
+        return msgspec.msgpack.decode(answer, type=Introduced).refused
+    except (Unavailable, msgspec.DecodeError) as error:
+        return str(error) or "it does not answer"
 
 
 def _new_server(keys: Path) -> None:

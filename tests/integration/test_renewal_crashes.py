@@ -1,11 +1,16 @@
 """A change of the authority that a crash interrupted goes on when the command is repeated."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 from cryptography import x509
 
+from libs.common.errors import Refused
+from libs.common.messages.admission import Admitted
+from libs.common.model import NodeId
+from libs.common.safety.authorities import Introduction
 from libs.embedded import certificates, renewal, shape
 from libs.embedded.renewal import NEXT, PLACES
 from libs.embedded.shape import Shape
@@ -114,3 +119,26 @@ def test_the_servers_certificate_is_renewed_after_an_interrupted_change(
     killed_at(state, monkeypatch, place)
     renewal.renew(state, say=lambda text: None)
     check_whole(state)
+
+
+def test_a_machine_that_joins_during_the_change_is_asked_too(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[list[str]] = []
+
+    async def introduced(
+        state: Path, found: Shape, nodes: Sequence[NodeId], introduction: Introduction
+    ) -> dict[str, str]:
+        asked.append(list(nodes))
+        admit(state, "first", "second")
+        return {node_id: "it does not answer" for node_id in nodes if node_id == "second"}
+
+    def admit(state: Path, *names: str) -> None:
+        nodes = dict.fromkeys(names, "a key")
+        (state / "admitted.json").write_bytes(msgspec.json.encode(Admitted(nodes)))
+
+    admit(state, "first")
+    monkeypatch.setattr(renewal, "_introduced", introduced)
+    with pytest.raises(Refused, match="because second could not connect"):
+        renewed(state)
+    assert asked == [["first"], ["second"]]
