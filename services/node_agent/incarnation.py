@@ -4,7 +4,9 @@ cut.
 The directory's name tells a restarted agent from one that has the same node id but an empty
 directory. The second knows nothing of jobs that the first may have left running. For the same
 reason a state directory must never be copied to another machine. Only the newest evidence files
-stay: a job that hangs again and again must not fill the disk.
+stay: a job that hangs again and again must not fill the disk. The other files are padded with
+spaces to whole blocks, and keep their space on a disk that jobs have filled. Tests:
+tests/unit/test_kept_evidence.py, tests/integration/test_agent_full_disk.py.
 """
 
 import asyncio
@@ -17,6 +19,8 @@ from libs.common import reading
 from libs.common.errors import Corrupt
 from libs.common.folds.node_fold import INCARNATIONS_MAX
 from libs.common.transport.log import Entry
+from services.node_agent.core import kept_devices
+from services.node_agent.drivers import absent
 from services.node_agent.machine import synced_file
 
 FILE = "incarnation"
@@ -24,6 +28,9 @@ NAME_FILE = "directory"
 NAME_BYTES = 12
 EVIDENCE: Final = "evidence-"
 EVIDENCE_KEPT: Final = 100
+BLOCK_BYTES: Final = 4_096
+# Space for the troubles of devices, also before there are any.
+RESERVED_BYTES: Final = {kept_devices.FILE: 4 * BLOCK_BYTES, absent.FILE: 4 * BLOCK_BYTES}
 
 
 def next_incarnation(kept: int, last: Entry | None) -> int:
@@ -63,16 +70,27 @@ class IncarnationFile:
             ) from error
 
     async def store(self, incarnation: int) -> None:
-        await asyncio.to_thread(synced_file.replace, self.path, str(incarnation).encode())
+        await asyncio.to_thread(synced_file.exchange, self.path, _padded(str(incarnation).encode()))
+        for name, size in RESERVED_BYTES.items():
+            await asyncio.to_thread(synced_file.reserve, self.path.parent / name, size)
 
     async def kept(self, name: str) -> bytes:
         path = self.path.parent / name
-        return path.read_bytes() if path.exists() else b""
+        return path.read_bytes().rstrip(b" ") if path.exists() else b""
 
     async def keep(self, name: str, data: bytes) -> None:
-        await asyncio.to_thread(synced_file.replace, self.path.parent / name, data)
+        path = self.path.parent / name
         if name.startswith(EVIDENCE):
+            await asyncio.to_thread(synced_file.replace, path, data)
             await asyncio.to_thread(_prune, self.path.parent)
+            return
+        data = _padded(data).ljust(RESERVED_BYTES.get(name, 0))
+        await asyncio.to_thread(synced_file.exchange, path, data)
+
+
+def _padded(data: bytes) -> bytes:
+    """Return the data with spaces up to the end of its last block."""
+    return data.ljust(-(-len(data) // BLOCK_BYTES) * BLOCK_BYTES)
 
 
 def _prune(folder: Path) -> None:

@@ -28,7 +28,7 @@ from libs.common.transport.log import Log
 from libs.common.transport.writer import Writer, was_stored
 from services.node_agent.channels.channels import Channels
 from services.node_agent.core import actions as a
-from services.node_agent.core import controls, kept_devices
+from services.node_agent.core import controls
 from services.node_agent.core import observations as o
 from services.node_agent.core import state as s
 from services.node_agent.core.apply import apply
@@ -36,6 +36,7 @@ from services.node_agent.core.decide import decide, next_due_ns
 from services.node_agent.desired import DesiredState
 from services.node_agent.device_work import DeviceWork
 from services.node_agent.devices.sampling import Sampling
+from services.node_agent.directories.keeping_files import keep_devices
 from services.node_agent.directories.protocol import JobSupervisors, Machine, Memory, Prober
 from services.node_agent.drivers import Driver
 from services.node_agent.fabric.probes.prober import FabricProber, NoProber, report
@@ -299,8 +300,7 @@ class Agent:
     async def _carry_out(self, action: a.Action) -> None:
         """Carry out one action.
 
-        Slow work runs as a task of its own. Only the registration of a new incarnation and the file
-        of device troubles are waited for.
+        Slow work is a task of its own. Only registrations and the file of troubles are waited for.
         """
         match action:
             case a.ExtendLease(deadline_ns, notice_ns):
@@ -334,7 +334,7 @@ class Agent:
             case a.SaveEvidence():
                 self._spawn(self.devices.save_evidence(action))
             case a.KeepDevices(data):
-                await self.memory.keep(kept_devices.FILE, data)
+                await keep_devices(self.memory, data, lambda: self.state, self.wake)
             case a.AskDesired():
                 self._spawn(self._ask_desired())
             case a.ProbeFabric(order):

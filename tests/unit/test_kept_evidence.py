@@ -16,7 +16,7 @@ async def test_only_the_newest_evidence_is_kept(tmp_path: Path) -> None:
     await memory.keep("evidence-last.1.json", b"{}")
     left = set(os.listdir(tmp_path))
     assert (
-        len(left) == EVIDENCE_KEPT + 1
-        and {"devices.json", "evidence-last.1.json", "evidence-j6.1.json"} <= left
+        len(left) == EVIDENCE_KEPT + 2
+        and {"devices.json", "devices.spare", "evidence-last.1.json", "evidence-j6.1.json"} <= left
     )
     assert "evidence-j5.1.json" not in left

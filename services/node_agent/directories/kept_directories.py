@@ -7,6 +7,7 @@ marker is gone. Test: tests/integration/test_pruning.py.
 
 import asyncio
 import contextlib
+import logging
 import os
 import time
 from collections import deque
@@ -22,6 +23,8 @@ from services.node_agent.supervisor import records
 # This file marks a directory while the end of its output is not in the object store yet.
 UNCOPIED: Final = "uncopied"
 MARKERS_MAX: Final = 10_000
+
+logger = logging.getLogger(__name__)
 
 
 class Scanned(NamedTuple):
@@ -45,6 +48,8 @@ class KeptDirectories:
         self.shelves: dict[str, Shelf] = {}
         self.size_bytes = 0
         self.held: dict[str, int] = {}
+        # Held directories whose mark is not on the disk.
+        self.unmarked: set[str] = set()
         self.markers: deque[str] = deque()
         self.pruning = asyncio.Lock()
 
@@ -61,8 +66,18 @@ class KeptDirectories:
 
         Call it before the attempt is forgotten.
         """
-        with contextlib.suppress(FileNotFoundError):
+        try:
             (self.jobs_dir / name / UNCOPIED).touch()
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            self.unmarked.add(name)
+            logger.warning(
+                "%s/%s cannot be marked (%s): the next agent may prune its output uncopied",
+                self.jobs_dir,
+                name,
+                error,
+            )
 
     async def add(self, name: str, tenant: str) -> None:
         """Add the directory of an attempt of this tenant that was just forgotten.
@@ -81,7 +96,7 @@ class KeptDirectories:
         self.kept[kept.name] = kept
         self.size_bytes += kept.size_bytes
         self.shelves.setdefault(kept.tenant, Shelf()).add(kept)
-        if scanned.is_uncopied:
+        if scanned.is_uncopied or kept.name in self.unmarked:
             record = records.read_exit(f"{self.jobs_dir}/{kept.name}")
             self.held[kept.name] = record["rank"] if record is not None else 0
 
@@ -133,6 +148,7 @@ class KeptDirectories:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.jobs_dir / name / UNCOPIED)
         self.held.pop(name, None)
+        self.unmarked.discard(name)
 
 
 def is_pruned(job_dir: Path) -> bool:

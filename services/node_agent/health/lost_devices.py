@@ -22,6 +22,7 @@ from services.node_agent.core import observations as o
 from services.node_agent.core.apply import apply
 from services.node_agent.core.devices import Devices, Trouble
 from services.node_agent.core.state import State
+from services.node_agent.directories import keeping_files
 from services.node_agent.directories.protocol import Memory
 from services.node_agent.drivers import Driver
 from services.node_agent.drivers.absent import FILE, KnownDevices
@@ -54,7 +55,7 @@ async def keep(memory: Memory, driver: Driver, boot_id: str) -> None:
     """Keep the known devices for the next agent, before a commit names them."""
     data = msgspec.json.encode(KnownDevices(boot_id, tuple(driver.known)))
     if not driver.simulated and data != await memory.kept(FILE):
-        await memory.keep(FILE, data)
+        await keeping_files.kept(memory, FILE, data)
 
 
 async def look(driver: Driver, memory: Memory, known: Devices, boot_id: str) -> Sequence[Gpu]:
@@ -81,13 +82,14 @@ async def registration_facts(
 ) -> Sequence[NodeFact]:
     """Return the facts about devices for the commit of NodeRegistered.
 
-    They are kept on disk before they are published.
+    They are kept on disk before they are published, if it has space; else that is tried again.
     """
     for each in seen(driver, inventory, state):
         apply(state, each, now_ns)
     facts = devices.facts(state.devices, state.node_id, FACTS_MAX)
     if facts or state.devices.unsaved:
-        await memory.keep(kept_devices.FILE, kept_devices.encode(state.devices))
+        data = kept_devices.encode(state.devices)
+        state.devices.unsaved = not await keeping_files.kept(memory, kept_devices.FILE, data)
     return facts
 
 

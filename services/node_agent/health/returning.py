@@ -20,6 +20,7 @@ from services.node_agent.core import observations as o
 from services.node_agent.core.devices import Trouble
 from services.node_agent.core.state import State
 from services.node_agent.devices.attempts import can_be_checked, undivided
+from services.node_agent.directories import keeping_files
 from services.node_agent.directories.protocol import Memory
 from services.node_agent.drivers import Driver
 from services.node_agent.health.resetting import BurnIn
@@ -53,7 +54,8 @@ async def watch(
     while True:
         if driver.baseline != kept:
             kept = dict(driver.baseline)
-            await memory.keep(IDLE_FILE, msgspec.json.encode(Idle(state().devices.boot_id, kept)))
+            data = msgspec.json.encode(Idle(state().devices.boot_id, kept))
+            await keeping_files.kept(memory, IDLE_FILE, data)
         await asyncio.sleep(LOOK_S)
         for uuid in can_be_checked(state(), devices.quarantined(state().devices)):
             if uuid in state().devices.resetting:

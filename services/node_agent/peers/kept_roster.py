@@ -33,4 +33,4 @@ class RosterFile:
             return Kept()
 
     async def store(self, kept: Kept) -> None:
-        await asyncio.to_thread(synced_file.replace, self.path, msgspec.msgpack.encode(kept))
+        await asyncio.to_thread(synced_file.exchange, self.path, msgspec.msgpack.encode(kept))

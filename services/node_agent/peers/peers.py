@@ -198,7 +198,16 @@ class Peers:
                 roster.seq,
             )
             return
-        await self.keeper.store(Kept(self.channel.address, roster))
+        try:
+            await self.keeper.store(Kept(self.channel.address, roster))
+        except OSError as error:
+            logger.warning(
+                "a roster of %d nodes cannot be stored (%s): the one before stays in use, and a "
+                "later lease asks again",
+                len(roster.nodes),
+                error,
+            )
+            return
         if g.takes(self.gossip, roster):
             g.take(self.gossip, roster)
             self._believe(roster)

@@ -5,6 +5,7 @@ stays. Its name is random and its parents cannot be listed, so only a replica th
 can open it. Tests: tests/unit/test_resident_trees.py.
 """
 
+import contextlib
 import os
 import secrets
 import shutil
@@ -137,7 +138,9 @@ class HostWeights:
         found = self.known.pop((tenant, model), None)
         if found is not None:
             remove_tree(self.root / found.name)
-            self._note()
+            # A note of a folder that is gone is harmless; jobs may have filled the tmpfs.
+            with contextlib.suppress(OSError):
+                self._note()
 
     def _note(self) -> None:
         synced_file.replace(self.root / MANIFEST, msgspec.json.encode(list(self.known.values())))
