@@ -162,13 +162,14 @@ class SchedulerRig:
         if facts:
             self.state.apply_own(facts, self.seq)
             _encode(facts[0])
-        took = Took(time.perf_counter_ns() - began, time.thread_time_ns() - used)
+        wall, cpu = time.perf_counter_ns() - began, time.thread_time_ns() - used
         sys.settrace(None)
         if self.bytecodes is not None and not facts:
             self.bytecodes.drop()
         if not facts:
             self.rest()
-        return (facts[0] if facts and isinstance(facts[0], JobPlaced) else None), took
+        placed = facts[0] if facts and isinstance(facts[0], JobPlaced) else None
+        return placed, Took(wall, cpu)
 
 
 def timed(rounds: int, rig: SchedulerRig, step: Callable[[], Took]) -> list[Took]:
