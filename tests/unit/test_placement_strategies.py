@@ -274,4 +274,4 @@ def test_dropped_cache_entries_are_computed_again_with_the_same_result(
         monkeypatch.setattr(module, bound, 1)
     forgetful = given(nodes).capacity
     assert [choose(forgetful, asked, "") for asked in requests] == expected
-    assert len(forgetful._rankings) == len(forgetful._ranked) == 1
+    assert len(forgetful._rankings) == len(forgetful._used) == 1

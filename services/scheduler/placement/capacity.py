@@ -13,15 +13,7 @@ from libs.common.devices import mig
 from libs.common.devices.means import takes_only
 from libs.common.model import GPUS_PER_NODE_MAX, WHOLE_GPU, GpuId, JobId, Member, NodeId
 from libs.common.state import arrivals
-from libs.common.state.cluster import (
-    Cluster,
-    GpuView,
-    Job,
-    MemberView,
-    Node,
-    is_leaving,
-    node_gpus,
-)
+from libs.common.state.cluster import Cluster, GpuView, Job, MemberView, Node, is_leaving, node_gpus
 from libs.common.state.plugins import SCORE, Plugins
 from libs.common.state.reservation import Reservation
 from services.scheduler.placement.changes import UNSEEN, Changes
@@ -32,13 +24,7 @@ from services.scheduler.placement.place import UNKNOWN, Build, Part, Place
 from services.scheduler.placement.ranking import Ranking
 from services.scheduler.placement.resource_request import ResourceRequest
 from services.scheduler.placement.sharing_domains import sharing_domain_on
-from services.scheduler.placement.strategies import (
-    DEFAULT,
-    PLUGGED,
-    ROUND_ROBIN,
-    STRATEGIES,
-    Score,
-)
+from services.scheduler.placement.strategies import DEFAULT, PLUGGED, ROUND_ROBIN, STRATEGIES, Score
 
 # Number of rankings that are kept; the oldest is dropped first.
 RANKINGS_MAX: Final = 256
@@ -95,8 +81,9 @@ class Capacity:
         self.plugged: dict[str, Score] = {}
         self._plugins: Plugins | None = None
         self._hardware: Final[dict[object, Hardware]] = {}
-        self._ranked: Final[dict[ResourceRequest, ResourceRequest]] = {}
+        # By ranked request (`ResourceRequest.ranked`), and for each request that used one of them.
         self._rankings: Final[dict[tuple[ResourceRequest, str], Ranking]] = {}
+        self._used: Final[dict[tuple[ResourceRequest, str], Ranking]] = {}
         self._mix = WorkloadMix()
         self._learnt: dict[str, int] = {}
         self._known = self._learnt
@@ -117,10 +104,7 @@ class Capacity:
         index, node = self.index[node_id], cluster.nodes[node_id]
         self.version += 1
         self._note_tenants(index, takes_only(node.isolation))
-        if not node.usable or is_leaving(cluster, node_id):
-            self._remove(index)
-            return
-        if not node.takes_work:
+        if not node.usable or is_leaving(cluster, node_id) or not node.takes_work:
             self._remove(index)
             return
         views = _placeable(cluster, node)
@@ -154,7 +138,6 @@ class Capacity:
         self, members: Iterable[Member | MemberView], request: ResourceRequest, sharing_domain: str
     ) -> None:
         """Apply an own placement to its nodes, without reading them again."""
-        self.version += 1
         changed = []
         for member in members:
             index = self.index[member.node_id]
@@ -202,39 +185,50 @@ class Capacity:
         """
         if self._mix_is_old:
             self._apply_mix()
-        ranked = self._ranked.get(request)
-        if ranked is None:
-            if len(self._ranked) >= REQUESTS_MAX:
-                del self._ranked[next(iter(self._ranked))]  # the oldest
-            ranked = self._ranked[request] = request.ranked
+        found = self._used.get((request, sharing_domain))
+        if found is None:
+            if len(self._used) >= REQUESTS_MAX:
+                del self._used[next(iter(self._used))]  # the oldest
+            found = self._used[request, sharing_domain] = self._find(request, sharing_domain)
+        found.bring_up(self.places, self.changes)
+        return found
+
+    def _find(self, request: ResourceRequest, sharing_domain: str) -> Ranking:
+        """Return the ranking that the request shares with others; build it if there is none."""
+        ranked = request.ranked
         key = (ranked, "" if request.whole or not request.gpus else sharing_domain)
         found = self._rankings.get(key)
         if found is None:
-            takes_turns = self.strategy_of(request) == ROUND_ROBIN
+            if len(self._rankings) >= RANKINGS_MAX:
+                del self._rankings[next(iter(self._rankings))]  # the oldest
+                self._used.clear()
             found = self._rankings[key] = Ranking(
                 request=ranked,
                 sharing_domain=key[1],
                 score=self._score_of(request),
                 mix=self._mix,
-                takes_turns=takes_turns,
+                takes_turns=self.strategy_of(request) == ROUND_ROBIN,
             )
-            if len(self._rankings) > RANKINGS_MAX:
-                del self._rankings[next(iter(self._rankings))]
-        found.bring_up(self.places, self.changes)
         return found
+
+    def _drop_rankings(self) -> None:
+        """Let every ranking be built anew, because nodes are scored by other rules."""
+        self._rankings.clear()
+        self._used.clear()
+        self.changes.note_all()
 
     def catch_up(self) -> None:
         """Examine some changed nodes in idle time, so that the next decision finds its ranking up
         to date.
         """
-        if self._caught_up == self.version:
+        if self._caught_up == self.changes.position:
             return
         examined = 0
         for ranking in self._rankings.values():
             examined += ranking.bring_up(self.places, self.changes)
             if examined >= CATCH_UP_MAX:
                 return
-        self._caught_up = self.version
+        self._caught_up = self.changes.position
 
     def strategy_of(self, request: ResourceRequest) -> str:
         """Return the strategy that the job names, if it exists; otherwise the cluster's."""
@@ -250,8 +244,7 @@ class Capacity:
         self.plugged = {
             name: score for name, score in PLUGGED.items() if plugins.in_force(SCORE, name)
         }
-        self._rankings.clear()
-        self.changes.note_all()
+        self._drop_rankings()
         self.version += 1
 
     def _score_of(self, request: ResourceRequest) -> Score:
@@ -271,8 +264,7 @@ class Capacity:
         self._built_of, self._known = (models, cpus), self._learnt
         mix = arrivals.learnt_of(self._learnt)
         self._mix = WorkloadMix(Fills(mix, models, cpus, self._mix.fills) if mix else None)
-        self._rankings.clear()
-        self.changes.note_all()
+        self._drop_rankings()
 
     def _build(self, index: int, node: Node, views: list[GpuView], jobs: dict[JobId, Job]) -> Place:
         gpus = [view.gpu for view in views]

@@ -42,8 +42,7 @@ def choose_for(
     if request.nodes > 1:
         chosen = gang.members(ranking, request, capacity.near, excluded_nodes, preferred)
         return [_member(capacity, ranking, index, request) for index in chosen] or NO_PLACEMENT
-    after = capacity.placed_last if ranking.takes_turns else -1
-    for index in ranking.in_order(excluded_nodes, after, preferred):
+    for index in ranking.in_order(excluded_nodes, preferred, capacity.placed_last):
         place = capacity.places[index]
         assert place is not None, "a ranking holds usable nodes"
         if host_serves(place, request):

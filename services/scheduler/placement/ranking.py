@@ -94,19 +94,29 @@ class Ranking:
                 del best[index]
         return len(changed)
 
-    def in_order(self, excluded: int = 0, after: int = -1, preferred: int = 0) -> Iterator[int]:
+    def in_order(
+        self, excluded: int = 0, preferred: int = 0, placed_last: int = -1
+    ) -> Iterator[int]:
         """Yield the nodes without the `excluded` ones (bits), best first.
 
-        Among equals the `preferred` ones (bits) come first, then those behind `after`.
+        Among equals the `preferred` ones (bits) come first, then, if the strategy takes turns,
+        those behind the node of the last placement.
         """
+        is_split = preferred or self.takes_turns
         for level in sorted(self.levels, reverse=True):
             nodes = self.levels[level] & ~excluded
-            parts = _split(nodes, after, preferred) if preferred or after >= 0 else (nodes,)
-            for part in parts:
+            for part in self._split(nodes, preferred, placed_last) if is_split else (nodes,):
                 while part:
                     lowest = part & -part
                     yield lowest.bit_length() - 1
                     part ^= lowest
+
+    def _split(self, nodes: int, preferred: int, placed_last: int) -> tuple[int, ...]:
+        """Return the preferred bits, and then the others; of both first those whose turn it is."""
+        first = placed_last + 1 if self.takes_turns else 0
+        behind = nodes >> first << first
+        before = nodes ^ behind
+        return (behind & preferred, before & preferred, behind & ~preferred, before & ~preferred)
 
     def rank(self, place: Place) -> Ranked | None:
         """Return how a node, real or imagined, would serve; None if it cannot.
@@ -135,10 +145,3 @@ class Ranking:
             if found is None or level > found[0]:
                 found = (level, fit)
         return found if found is not None and (self._plain or place.admits(request)) else None
-
-
-def _split(nodes: int, after: int, preferred: int) -> tuple[int, ...]:
-    """Return the preferred bits, and then the others; of both first those after this one."""
-    behind = nodes >> (after + 1) << (after + 1)
-    before = nodes ^ behind
-    return (behind & preferred, before & preferred, behind & ~preferred, before & ~preferred)

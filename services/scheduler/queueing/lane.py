@@ -16,7 +16,7 @@ from typing import Final
 
 from libs.common.model import JobId, TenantId
 from services.scheduler.placement.changes import UNSEEN
-from services.scheduler.queueing.parking import FREE, Need, Parked, Room
+from services.scheduler.queueing.parking import EVERY_ROOM, FREE, Need, Parked, Room
 from services.scheduler.queueing.shape import NO_OWNER, LaneId, Owner, Shape, Waiting
 
 # Stale entries are removed when there are this many more of them than of live ones.
@@ -179,8 +179,7 @@ class Lane:
                 room = rooms.get(group.owner)
                 if room is None:
                     room = rooms[group.owner] = room_of(group.owner)
-                blocked_by = room.blocked_by(group.need)
-                if blocked_by != FREE:
+                if room is not EVERY_ROOM and (blocked_by := room.blocked_by(group.need)) != FREE:
                     self._park(group, blocked_by)
                     continue
                 entry = of_shape.entries[0]

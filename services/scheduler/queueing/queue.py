@@ -3,7 +3,7 @@
 Pure. `queue_order.py` sorts the lanes at each scheduling pass, because there are few.
 """
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Final
 
@@ -27,7 +27,7 @@ class Queue:
         self.lanes: dict[LaneId, Lane] = {}
         self.version = 0
         # How many jobs of each tenant wait.
-        self.tenants: Counter[TenantId] = Counter()
+        self.tenants: defaultdict[TenantId, int] = defaultdict(int)
         # The position in `Capacity.builds` from which on impossible shapes are checked again, and
         # the lanes that still have some to check.
         self.built = 0
@@ -60,7 +60,8 @@ class Queue:
         entry = Waiting(key, job.job_id, shape, lane_id)
         if entry == known:
             return
-        self._leave_lane(known)
+        if known is not None:
+            self._leave_lane(known)
         self.waiting[job.job_id] = entry
         lane = self.lanes.get(lane_id)
         if lane is None:
@@ -87,17 +88,16 @@ class Queue:
             self.remove(job_id)
         return job_ids
 
-    def _leave_lane(self, entry: Waiting | None) -> None:
+    def _leave_lane(self, entry: Waiting) -> None:
         """Count the entry as stale, and delete its lane when no live entry is left."""
-        if entry is not None:
-            lane = self.lanes[entry.lane]
-            lane.alive -= 1
-            if not lane.alive:
-                del self.lanes[entry.lane]
-            tenants, tenant = self.tenants, entry.shape.tenant
-            tenants[tenant] -= 1
-            if not tenants[tenant]:
-                del tenants[tenant]
+        lane = self.lanes[entry.lane]
+        lane.alive -= 1
+        if not lane.alive:
+            del self.lanes[entry.lane]
+        tenants, tenant = self.tenants, entry.shape.tenant
+        tenants[tenant] -= 1
+        if not tenants[tenant]:
+            del tenants[tenant]
 
     def reopen(self, built: int, card_bytes: int) -> None:
         """Let impossible shapes of all lanes be checked again (`recheck`).

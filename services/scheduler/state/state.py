@@ -26,7 +26,7 @@ from libs.common.facts import (
 )
 from libs.common.folds.member_fold import homes
 from libs.common.life import job_life
-from libs.common.model import JobId, NodeId, TenantId
+from libs.common.model import WHOLE_GPU, JobId, NodeId, TenantId
 from libs.common.state.cluster import (
     Cluster,
     Job,
@@ -284,9 +284,10 @@ class State:
         free on its nodes. No rule acts on an ordinary attempt before one of them reports.
         """
         _, job_id, shape, _ = waited
-        job, capacity = self.cluster.jobs[job_id], self.capacity
-        sharing_domain = sharing_domain_of(self.cluster, shape.tenant)
-        capacity.follow(job.members.values(), shape.request, sharing_domain)
+        job, capacity, request = self.cluster.jobs[job_id], self.capacity, shape.request
+        is_whole = request.share == WHOLE_GPU
+        sharing_domain = "" if is_whole else sharing_domain_of(self.cluster, shape.tenant)
+        capacity.follow(job.members.values(), request, sharing_domain)
         capacity.placed_last = capacity.index[self.cluster.placed_last]
         self.queue.remove(job_id)
         del self.buckets.of[job_id]
