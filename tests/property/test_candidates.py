@@ -221,8 +221,8 @@ def check_built(lane: Lane, waits: int) -> None:
         (each.shape, id(each)) for group in groups for each in group.firsts
     )
     assert all(lane.shapes[each.shape].group is group for group in groups for each in group.firsts)
-    fronts = {id(each) for each in lane.front}, {id(each) for each in lane.parked_front}
-    assert all(id(group.firsts[0]) in fronts[group.is_parked] for group in groups)
+    assert all(group.front is lane.front or group.front is lane.parked_front for group in groups)
+    assert all(any(group.firsts[0] is each for each in group.front) for group in groups)
     keys = {
         (shape.owner, shape.need(lane.card_bytes))
         for shape, of_shape in lane.shapes.items()

@@ -4,7 +4,7 @@ Pure.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Final
 
@@ -97,10 +97,10 @@ class Examined(msgspec.Struct):
 
     A tenant with many kinds that do not fit must not use up the pass of the others: from its part
     on it is in `full`, and no more of its jobs are examined. A tenant that is alone may use all.
-    `tenants` is the number of tenants with waiting jobs, `counts` what was examined of each.
+    `tenants` are the tenants with waiting jobs, `counts` what was examined of each.
     """
 
-    tenants: int
+    tenants: Collection[TenantId]
     full: set[TenantId] = set()
     total: int = 0
     counts: dict[TenantId, int] = {}
@@ -109,7 +109,7 @@ class Examined(msgspec.Struct):
         """Count a kind of job; return how many were examined in all."""
         self.total += 1
         count = self.counts[tenant] = self.counts.get(tenant, 0) + 1
-        if count >= max(SCAN_MAX // PARTS, SCAN_MAX // self.tenants):
+        if count >= max(SCAN_MAX // PARTS, SCAN_MAX // len(self.tenants)):
             self.full.add(tenant)
         return self.total
 
@@ -120,7 +120,7 @@ def place(state: State) -> Sequence[AnyFact]:
     if state.nothing_fits == versions or not state.queue.waiting:
         return NONE
     passes: dict[str, BackfillPass] = defaultdict(BackfillPass)
-    examined = Examined(len(state.queue.tenants))
+    examined = Examined(state.queue.tenants)
     jobs = state.cluster.jobs
     for _, job_id, shape, _ in candidates(state, examined.full):
         job = jobs[job_id]

@@ -74,8 +74,10 @@ class Ranking:
         """Examine the nodes that changed since the last use, and return how many those are."""
         if self.seen == changes.position:
             return 0
-        changed, self.seen = changes.since(self.seen), changes.position
-        best, levels = self.best, self.levels
+        changed = changes.since(self.seen)
+        self.seen = changes.position
+        best = self.best
+        levels = self.levels
         for index in changed:
             place = places[index]
             found = self.rank(place) if place is not None else None
@@ -84,8 +86,10 @@ class Ranking:
                 continue
             bit = 1 << index
             if before is not None:
-                levels[before[0]] ^= bit
-                if not levels[before[0]]:
+                left = levels[before[0]] ^ bit
+                if left:
+                    levels[before[0]] = left
+                else:
                     del levels[before[0]]
             if found is not None:
                 best[index] = found

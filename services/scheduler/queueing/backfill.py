@@ -123,13 +123,16 @@ class BackfillPass(msgspec.Struct):
         """
         if self.no_backfill:
             return NO_PLACEMENT
-        capacity, image = state.capacity, job.spec.image
-        sharing_domain = sharing_domain_of(state.cluster, job.tenant)
+        capacity = state.capacity
+        image = job.spec.image
+        domain = "" if request.share == WHOLE_GPU else sharing_domain_of(state.cluster, job.tenant)
         excluded_nodes = closed_to(state, job) | crowded
         preferred = capacity.bits_of(state.cluster.image_nodes.get(image, ())) if image else 0
-        choice = choose_for(capacity, request, sharing_domain, excluded_nodes, preferred)
+        choice = choose_for(capacity, request, domain, excluded_nodes, preferred)
+        if self.first is None:
+            return choice
         # Also when nothing fits: a forecast that is used rarely has many nodes to examine at once.
-        reservation = self.reservation(state) if self.first is not None else None
+        reservation = self.reservation(state)
         if (
             reservation is None
             or choice is NO_PLACEMENT
@@ -137,7 +140,7 @@ class BackfillPass(msgspec.Struct):
         ):
             return choice
         excluded_nodes |= reservation.nodes
-        choice = choose_for(capacity, request, sharing_domain, excluded_nodes, preferred)
+        choice = choose_for(capacity, request, domain, excluded_nodes, preferred)
         return choice if leaves_tenant_room(state, reservation, job, choice) else NO_PLACEMENT
 
     def lend(self, state: State, job: Job, request: ResourceRequest) -> Choice:

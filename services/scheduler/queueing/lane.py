@@ -26,16 +26,22 @@ SPARE: Final = 1_000
 class BlockedGroup:
     """The shapes of one owner with one need, or those that the cluster could never hold.
 
-    `firsts` is a heap with the first entry of each shape.
+    `firsts` is a heap with the first entry of each shape. `front` is the heap of the lane that
+    contains the first of them: `Lane.front`, or `Lane.parked_front` while the group is parked.
     """
 
-    __slots__ = ("firsts", "is_parked", "need", "owner")
+    __slots__ = ("firsts", "front", "need", "owner")
 
-    def __init__(self, owner: Owner = NO_OWNER, need: Need = Need(0)) -> None:  # noqa: B008  immutable
+    def __init__(
+        self,
+        front: list[Waiting],
+        owner: Owner = NO_OWNER,
+        need: Need = Need(0),  # noqa: B008  immutable
+    ) -> None:
         self.firsts: list[Waiting] = []
+        self.front = front
         self.owner = owner
         self.need = need
-        self.is_parked = False
 
 
 class ShapeEntries:
@@ -79,10 +85,10 @@ class Lane:
         self.built = built
         self.shapes: dict[Shape, ShapeEntries] = {}
         self.by_need: dict[tuple[Owner, Need], BlockedGroup] = {}
-        self.never = BlockedGroup()
+        self.front: Final[list[Waiting]] = []
+        self.parked_front: Final[list[Waiting]] = []
+        self.never = BlockedGroup(self.front)
         self.unchecked: list[Waiting] = []
-        self.front: list[Waiting] = []
-        self.parked_front: list[Waiting] = []
         self.parked: dict[Owner, Parked[BlockedGroup]] = {}
         self.entry_count = 0
         self.alive = 0
@@ -118,17 +124,14 @@ class Lane:
         key = (shape.owner, shape.need(self.card_bytes))
         found = self.by_need.get(key)
         if found is None:
-            found = self.by_need[key] = BlockedGroup(*key)
+            found = self.by_need[key] = BlockedGroup(self.front, *key)
         return found
 
     def _push(self, group: BlockedGroup, first: Waiting) -> None:
         """Add the first entry of a shape to its group."""
         heappush(group.firsts, first)
         if group.firsts[0] is first:
-            heappush(self._heap(group), first)
-
-    def _heap(self, group: BlockedGroup) -> list[Waiting]:
-        return self.parked_front if group.is_parked else self.front
+            heappush(group.front, first)
 
     def heads(self) -> Iterator[Waiting]:
         """Yield the first waiting job of each shape, in order and lazily.
@@ -170,7 +173,7 @@ class Lane:
         try:
             if self.parked:
                 self._wake(room_of, rooms)
-            while (of_shape := self._next(self.front, False)) is not None:
+            while (of_shape := self._next(self.front)) is not None:
                 group = of_shape.group
                 if group is self.never or (full and group.owner.tenant in full):
                     left_out[group] = None
@@ -202,29 +205,30 @@ class Lane:
             heappush(group.firsts, entry)
             left_out[group] = None
         for group in left_out:
-            heappush(self._heap(group), group.firsts[0])
+            heappush(group.front, group.firsts[0])
         self._shorten()
 
     def _next_of_all(self) -> ShapeEntries | None:
         """Return the shape whose first entry is next, of all groups; None if all were scanned."""
-        open_one, parked_one = self._next(self.front, False), self._next(self.parked_front, True)
+        open_one, parked_one = self._next(self.front), self._next(self.parked_front)
         if open_one is None or parked_one is None:
             return open_one or parked_one
         return open_one if open_one.entries[0] < parked_one.entries[0] else parked_one
 
-    def _next(self, heap: list[Waiting], is_parked: bool) -> ShapeEntries | None:
-        """Drop stale entries, and return the shape of the first live one in this heap."""
-        shapes, waiting = self.shapes, self.waiting
-        while heap:
-            entry = heap[0]
+    def _next(self, front: list[Waiting]) -> ShapeEntries | None:
+        """Drop stale entries, and return the shape of the first live one in this front."""
+        shapes = self.shapes
+        waiting = self.waiting
+        while front:
+            entry = front[0]
             of_shape = shapes.get(entry.shape)
             if (
                 of_shape is None
                 or not (firsts := of_shape.group.firsts)
                 or firsts[0] is not entry
-                or of_shape.group.is_parked is not is_parked
+                or of_shape.group.front is not front
             ):
-                heappop(heap)
+                heappop(front)
             elif waiting.get(entry.job_id) is entry:
                 return of_shape
             else:
@@ -233,12 +237,13 @@ class Lane:
 
     def _drop_stale(self, of_shape: ShapeEntries) -> None:
         """Remove the stale entry at the front."""
-        entries, group = of_shape.entries, of_shape.group
+        entries = of_shape.entries
+        group = of_shape.group
         stale = entries.popleft()
         self.entry_count -= 1
         if entries:
             heapreplace(group.firsts, entries[0])
-            heapreplace(self._heap(group), group.firsts[0])
+            heapreplace(group.front, group.firsts[0])
         else:
             del self.shapes[stale.shape]
             self._advance(group)
@@ -246,17 +251,16 @@ class Lane:
     def _advance(self, group: BlockedGroup) -> None:
         """Replace the entry at the front by the next one of its group."""
         heappop(group.firsts)
-        heap = self._heap(group)
         if group.firsts:
-            heapreplace(heap, group.firsts[0])
+            heapreplace(group.front, group.firsts[0])
         else:
-            heappop(heap)
+            heappop(group.front)
 
     def _park(self, group: BlockedGroup, place: int) -> None:
         """Park the group at the front, which lacks room in this place of its need."""
         first = heappop(self.front)
-        group.is_parked = True
-        heappush(self.parked_front, first)
+        group.front = self.parked_front
+        heappush(group.front, first)
         self.parked.setdefault(group.owner, Parked()).park(group, place)
 
     def _wake(self, room_of: Callable[[Owner], Room], rooms: dict[Owner, Room]) -> None:
@@ -264,7 +268,7 @@ class Lane:
         for owner, parked in list(self.parked.items()):
             rooms[owner] = room_of(owner)
             for group in parked.wake(rooms[owner]):
-                group.is_parked = False
+                group.front = self.front
                 if group.firsts:
                     heappush(self.front, group.firsts[0])
             if not parked:
@@ -309,7 +313,8 @@ class Lane:
 
     def regroup(self) -> None:
         """Remove all stale entries, and group all shapes anew: `card_bytes` may have changed."""
-        never, self.never, self.by_need, self.parked = self.never, BlockedGroup(), {}, {}
+        never, self.never = self.never, BlockedGroup(self.front)
+        self.by_need, self.parked = {}, {}
         for shape, of_shape in list(self.shapes.items()):
             left = [entry for entry in of_shape.entries if self.waiting.get(entry.job_id) is entry]
             if not left:
@@ -329,8 +334,9 @@ class Lane:
 
     def _rebuild_fronts(self) -> None:
         """Build the fronts from the first entry of each group."""
-        self.front, self.parked_front = [], []
+        self.front.clear()
+        self.parked_front.clear()
         for group in dict.fromkeys([of_shape.group for of_shape in self.shapes.values()]):
-            self._heap(group).append(group.firsts[0])
+            group.front.append(group.firsts[0])
         heapify(self.front)
         heapify(self.parked_front)

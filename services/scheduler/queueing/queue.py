@@ -94,7 +94,8 @@ class Queue:
         lane.alive -= 1
         if not lane.alive:
             del self.lanes[entry.lane]
-        tenants, tenant = self.tenants, entry.shape.tenant
+        tenants = self.tenants
+        tenant = entry.shape.tenant
         tenants[tenant] -= 1
         if not tenants[tenant]:
             del tenants[tenant]

@@ -49,7 +49,8 @@ def before(state: State, job: Job) -> Iterator[Waiting]:
 
 def _lanes(state: State) -> list[Lane]:
     """Return the lanes in order."""
-    queue, built = state.queue, state.capacity.builds.position
+    queue = state.queue
+    built = state.capacity.builds.position
     if queue.built != built:
         queue.reopen(built, state.capacity.card_bytes)
     if queue.unchecked:

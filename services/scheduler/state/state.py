@@ -284,11 +284,11 @@ class State:
         free on its nodes. No rule acts on an ordinary attempt before one of them reports.
         """
         _, job_id, shape, _ = waited
-        job, capacity, request = self.cluster.jobs[job_id], self.capacity, shape.request
-        is_whole = request.share == WHOLE_GPU
-        sharing_domain = "" if is_whole else sharing_domain_of(self.cluster, shape.tenant)
-        capacity.follow(job.members.values(), request, sharing_domain)
-        capacity.placed_last = capacity.index[self.cluster.placed_last]
+        job = self.cluster.jobs[job_id]
+        request = shape.request
+        domain = "" if request.share == WHOLE_GPU else sharing_domain_of(self.cluster, shape.tenant)
+        self.capacity.follow(job.members.values(), request, domain)
+        self.capacity.placed_last = self.capacity.index[self.cluster.placed_last]
         self.queue.remove(job_id)
         del self.buckets.of[job_id]
         self._note(job)
@@ -374,11 +374,16 @@ class State:
             self.capacity.touch(homes(self.cluster, job.members.values()))
 
     def _note(self, job: Job) -> None:
-        address, port = self.cluster.nodes[next(iter(job.members))].address, job.port
-        share, spec = share_of(job), job.spec
-        self.ports.fit(address, port)
+        spec = job.spec
+        share = share_of(job)
+        address = self.cluster.nodes[next(iter(job.members))].address
+        self.ports.fit(address, job.port)
         self.noted[job.job_id] = Noted(
-            attempt=job.attempt, address=address, port=port, share=share, end_ns=self._expect(job)
+            attempt=job.attempt,
+            address=address,
+            port=job.port,
+            share=share,
+            end_ns=self._expect(job),
         )
         if spec.allocation is not None:
             self.held[job.job_id] = None
