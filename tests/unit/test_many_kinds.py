@@ -168,6 +168,20 @@ def test_a_tenant_with_many_kinds_leaves_others_their_part_of_a_pass() -> None:
     assert place(given(*history)) == ()
 
 
+def test_many_kinds_of_several_tenants_leave_a_part_of_the_pass_to_the_last_one() -> None:
+    """The parts of four tenants are a whole pass."""
+    tenants = ("a", "b", "c", "d")
+    busy = [*waiting("i", tenant="e", gpus=3), placed("i", member("n", 0, 1, 2))]
+    kinds = [
+        waiting(f"{tenant}{number}", tenant=tenant, gpus=2, cpus_milli=number)
+        for tenant in tenants
+        for number in range(1, SCAN_MAX)
+    ]
+    small = waiting("small", tenant="e", time_limit_s=1)
+    state = given(registered("n", cpus_milli=64_000), registered("m", 1), busy, *kinds, small)
+    assert [fact.job_id for fact in place(state) if isinstance(fact, JobPlaced)] == ["small"]
+
+
 def test_a_group_that_was_allowed_stays_so_when_another_tenant_is_full() -> None:
     jobs = [
         waiting(f"{tenant}{n}", tenant=tenant, cpus_milli=n) for n in (1, 2, 3) for tenant in "ab"

@@ -53,8 +53,10 @@ from services.scheduler.state.buckets import (
 from services.scheduler.state.state import State
 
 NONE: Final[tuple[AnyFact, ...]] = ()
-# The least part of a pass that one tenant may use is one of so many.
+# The part of a pass that one tenant may use is one of so many.
 PARTS: Final = 4
+# Kinds of jobs that are left to each tenant of which nothing was examined yet.
+PART_LEAST: Final = 4
 
 
 def withdraw(state: State) -> Sequence[AnyFact]:
@@ -96,8 +98,10 @@ class Examined(msgspec.Struct):
     """The kinds of jobs that a pass has examined in vain, by tenant.
 
     A tenant with many kinds that do not fit must not use up the pass of the others: from its part
-    on it is in `full`, and no more of its jobs are examined. A tenant that is alone may use all.
-    `tenants` are the tenants with waiting jobs, `counts` what was examined of each.
+    on it is in `full`, and no more of its jobs are examined. A part is a quarter of the pass, but
+    no more than an equal part if less would be left for tenants of which nothing was examined yet.
+    A tenant that is alone may use all. `tenants` are the tenants with waiting jobs, `counts` what
+    was examined of each.
     """
 
     tenants: Collection[TenantId]
@@ -109,7 +113,10 @@ class Examined(msgspec.Struct):
         """Count a kind of job; return how many were examined in all."""
         self.total += 1
         count = self.counts[tenant] = self.counts.get(tenant, 0) + 1
-        if count >= max(SCAN_MAX // PARTS, SCAN_MAX // len(self.tenants)):
+        equal = SCAN_MAX // len(self.tenants)
+        kept = PART_LEAST * (len(self.tenants) - len(self.counts))
+        is_short = self.total + kept >= SCAN_MAX
+        if count >= (equal if is_short else max(SCAN_MAX // PARTS, equal)):
             self.full.add(tenant)
         return self.total
 
