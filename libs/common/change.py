@@ -24,13 +24,14 @@ class Stamp(msgspec.Struct, frozen=True):
 class Change(msgspec.Struct, frozen=True):
     """The jobs, nodes, models and claims on locks that a fact changed.
 
-    Indexes over them must be updated.
+    Indexes over them must be updated. `forgotten` are jobs that left the state.
     """
 
     jobs: tuple[JobId, ...] = ()
     nodes: tuple[NodeId, ...] = ()
     models: tuple[str, ...] = ()
     locks: tuple[ClaimKey, ...] = ()
+    forgotten: tuple[JobId, ...] = ()
 
 
 # The fact was ignored. Compare by identity: an empty Change() is a fact that was applied, but

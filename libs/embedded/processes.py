@@ -1,9 +1,9 @@
 """The child processes of the launcher: started, and restarted with back-off when they exit.
 
 Each child has its own session, because Ctrl-C at the terminal is for the launcher only. It has its
-own log file, and ends when the launcher does. If a child exits three times in a row, soon after its
-start, with a fault that a person must repair, the launcher reports it and does not start it again;
-the others go on.
+own log file, and ends when the launcher does. If a child exits three times in a row with a fault
+that a person must repair, the launcher reports it and does not start it again; the others go on. A
+child whose state differs from the leader's is reported, too, and goes on being restarted.
 """
 
 import asyncio
@@ -15,15 +15,17 @@ from typing import Final
 
 import msgspec
 
-from libs.common.errors import Corrupt, Refused, TooNew
+from libs.common.errors import Corrupt, Diverged, Refused, TooNew
 from libs.embedded.living import Ticket, die_with_parent, ticket
 
 BACKOFF_FIRST_S: Final = 0.1
 BACKOFF_MAX_S: Final = 5.0
-# After a life of this length a child counts as started: its back-off begins from its first pause.
+# After a life of this length the back-off of a child starts from its first pause.
 SETTLED_S: Final = 10.0
 NEEDS_PERSON_MAX: Final = 3
 NEEDS_PERSON: Final = (Refused.exit_code, Corrupt.exit_code, TooNew.exit_code)
+# A person must repair it, but the process serves well for a while after each start.
+RESTARTED_ANYWAY: Final = (Diverged.exit_code,)
 LOG_BYTES_MAX: Final = 4 << 20
 LOG_KEPT: Final = 3
 TAIL_BYTES: Final = 8 << 10
@@ -57,18 +59,22 @@ class Child:
     async def keep(self) -> None:
         """Start the process, wait for its end, and start it again."""
         pause_s, refusals, clock = BACKOFF_FIRST_S, 0, asyncio.get_running_loop().time
+        diverged = 0
         while not self.ending.is_set():
             began = clock()
             code = await self._life()
             if self.ending.is_set():
                 return
             self.deaths += 1
-            if clock() - began > SETTLED_S:
-                pause_s, refusals = BACKOFF_FIRST_S, 0
             refusals = refusals + 1 if code in NEEDS_PERSON else 0
             if refusals >= NEEDS_PERSON_MAX:
                 self._give_up(code)
                 return
+            diverged = diverged + 1 if code in RESTARTED_ANYWAY else 0
+            if diverged >= NEEDS_PERSON_MAX:
+                self._complain(code, diverged)
+            if clock() - began > SETTLED_S:
+                pause_s = BACKOFF_FIRST_S
             self.say(
                 f"{self.spec.name} {_ended(code)}; restarting it in {pause_s:.1f} s: "
                 f"{last_line(self.spec.log)}"
@@ -131,6 +137,13 @@ class Child:
             await asyncio.wait_for(self.ending.wait(), seconds)
         except TimeoutError:
             return
+
+    def _complain(self, code: int, times: int) -> None:
+        """Report a fault that a restart does not end."""
+        self.say(
+            f"{self.spec.name} NEEDS YOU: it {_ended(code)} {times} times in a row, and is "
+            "restarted again. Run `muster cluster verify`, and see docs/howto/verify-the-state.md"
+        )
 
     def _give_up(self, code: int) -> None:
         self.given_up = True

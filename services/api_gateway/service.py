@@ -111,7 +111,9 @@ async def serve(gateway: Gateway, host: str, port: int, stop: asyncio.Event) -> 
     fresh = {} if certificates is None else {"certificates": certificates.keep_fresh()}
     try:
         await serve_together(
-            gateway=naming_keys(gateway.run(), gateway.bus, gateway.agreement),
+            gateway=gateway.snapshots.distrusted_after(
+                naming_keys(gateway.run(), gateway.bus, gateway.agreement)
+            ),
             http=_answer_until(stop, gateway, servers, app),
             **fresh,
         )

@@ -8,8 +8,6 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from libs.embedded import living, processes
 from libs.embedded.processes import Child, Spec
 
@@ -74,17 +72,19 @@ async def test_child_that_needs_a_person_three_times_is_reported_and_not_restart
     )
 
 
-async def test_faults_of_a_child_that_had_started_well_do_not_add_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_child_whose_state_differs_is_restarted_and_reported_after_three_times(
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(processes, "SETTLED_S", 0.0)
     said: list[str] = []
-    child = child_of(tmp_path, "import sys; sys.exit(3)", said)
+    child = child_of(tmp_path, "import sys; print('keys differ'); sys.exit(5)", said)
     keeping = asyncio.create_task(child.keep())
     await until(lambda: child.deaths >= 4)
-    assert not child.given_up
     await child.end(1.0)
-    await asyncio.wait_for(keeping, WAIT_S)
+    await keeping
+    reports = [line for line in said if "NEEDS YOU" in line]
+    assert reports and "3 times in a row" in reports[0]
+    assert "muster cluster verify" in reports[0]
+    assert (child.given_up, "keys differ" in said[0]) == (False, True)
 
 
 async def test_command_that_cannot_be_started_is_tried_again(tmp_path: Path) -> None:

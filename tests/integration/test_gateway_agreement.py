@@ -7,9 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from libs.common import facts as f
 from libs.common import subjects
 from libs.common.agreement.questions import naming_keys
 from libs.common.errors import Diverged
+from libs.common.folds import job_fold
+from libs.common.transport import snapshot_store
+from libs.common.transport.snapshot_store import MemorySnapshots
+from services.api_gateway.views.snapshots import Snapshots, encode
 from tests.integration.gateway_world import World, gateway_world
 from tests.integration.test_gateway_locks import deciding
 from tests.unit.test_agreement import submitted
@@ -53,13 +58,13 @@ async def test_members_that_hold_the_same_state_agree(world: World) -> None:
     ]
 
 
-async def test_a_hash_of_another_version_is_not_compared(
+async def test_a_hash_of_another_build_is_not_compared(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await recorded(world)
-    monkeypatch.setattr("services.api_gateway.http.agreement.schema", lambda: "of a later version")
+    monkeypatch.setattr("services.api_gateway.http.agreement.fingerprint", lambda: "another build")
     found = await world.ask("GET", "/v1/cluster/verify", 409)
-    assert "recorded by another version" in found["detail"]
+    assert "recorded by another build" in found["detail"]
 
 
 async def test_a_gateway_with_another_state_stops_and_names_what_differs(world: World) -> None:
@@ -103,6 +108,42 @@ async def test_verify_names_the_first_entry_that_differs(
     assert not found["agrees"]
     (differs,) = [member for member in found["members"] if member["state"] == "differs"]
     assert (differs["name"], differs["parts"], differs["key"]) == ("gateway a", ["jobs"], job)
+
+
+async def test_a_gateway_that_starts_from_a_snapshot_agrees_after_jobs_left_the_state(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_fold, "ENDED_JOBS_KEPT", 1)
+    jobs = [(await world.submit())["id"] for _ in range(4)]
+    for job in jobs:
+        await world.writers.write(subjects.QUOTA, f.JobRejected(job_id=job, reason="no room"))
+    await recorded(world, after=world.gateway.cluster.seq)
+    store = MemorySnapshots()
+    await Snapshots(store, 0).save(encode(world.gateway.cluster, world.gateway.history))
+    changed = {"instance": "b", "store": store, "stream": world.log.stream}
+    async with gateway_world(tmp_path, state_hash_every=EVERY, **changed) as other:
+        first = other.gateway.cluster.seq
+        while other.gateway.cluster.state_hash.seq <= first + EVERY and not other.running.done():
+            await recorded(world, after=world.gateway.cluster.seq)
+            await other.settle()
+        assert not other.running.done()
+        assert other.gateway.cluster.state_hash.seq in other.gateway.agreement.kept
+
+
+@pytest.mark.parametrize("loaded", [True, False])
+async def test_a_gateway_that_diverged_deletes_only_the_snapshot_that_it_loaded(
+    world: World, loaded: bool
+) -> None:
+    await recorded(world)
+    gateway = world.gateway
+    snapshots, pair = gateway.snapshots, encode(gateway.cluster, gateway.history)
+    await snapshots.save(pair)
+    snapshots.stored_seq = pair.seq if loaded else 1
+    gateway.cluster.port_last += 1
+    await recorded(world, after=gateway.cluster.seq)
+    with pytest.raises(Diverged):
+        await snapshots.distrusted_after(world.running)
+    assert (await snapshot_store.newest(snapshots.store)).seq == (0 if loaded else pair.seq)
 
 
 async def test_only_operators_verify(world: World) -> None:

@@ -5,6 +5,7 @@ from typing import Final
 import pytest
 from msgspec.structs import replace
 
+from libs.common.folds import job_fold
 from tests.sim import faults, planted_hashes
 from tests.sim.checkers.state_hashes_agree import StateHashesAgree
 from tests.sim.world import simulate
@@ -21,6 +22,14 @@ def hashed(seed: int) -> faults.Plan:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_leader_records_the_hashes_of_a_new_fold(seed: int) -> None:
     found = simulate(hashed(seed)).found
+    assert found is None, found
+
+
+def test_leaders_record_the_hashes_of_a_new_fold_when_ended_jobs_leave_the_state(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(job_fold, "ENDED_JOBS_KEPT", 2)
+    found = simulate(hashed(0), (StateHashesAgree,)).found
     assert found is None, found
 
 

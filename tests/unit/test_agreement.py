@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 
 import pytest
+from msgspec.structs import replace
 
 from libs.common import facts as f
 from libs.common import subjects
 from libs.common.agreement import follower
+from libs.common.agreement.build import fingerprint
 from libs.common.agreement.follower import Agreement, check
 from libs.common.agreement.tree import (
     Part,
@@ -16,15 +18,16 @@ from libs.common.agreement.tree import (
     differing_parts,
     digest,
     encoded,
-    schema,
     whole_parts,
 )
 from libs.common.change import Change
 from libs.common.errors import Diverged
 from libs.common.facts import AnyFact, Commit
+from libs.common.folds import job_fold
 from libs.common.model import JobId, JobSpec, TenantId
 from libs.common.state.cluster import Cluster
 from libs.common.state.state_hash import NO_HASH, StateHash
+from libs.common.transport import snapshot
 from services.scheduler.decide.decide import Observations, decide
 from tests.given import given
 
@@ -107,14 +110,14 @@ def test_a_member_with_another_state_stops_and_names_the_parts() -> None:
 
 def test_a_job_that_differs_is_named_by_its_key() -> None:
     leader, member = begun()
-    tree = member.agreement.tree
-    assert tree is not None
+    own = member.agreement.tree
+    assert own is not None
     member.cluster.jobs[JobId("b")].charged = 3
-    tree.note((), [Change(jobs=(JobId("b"),))])
-    tree.hashed(member.cluster, EVERY)
+    own.note((), [Change(jobs=(JobId("b"),))])
+    own.hashed(member.cluster, EVERY)
     assert leader.agreement.tree is not None
     place = bucket_of("b")
-    ours, theirs = tree.buckets["jobs"][place], leader.agreement.tree.buckets["jobs"][place]
+    ours, theirs = own.buckets["jobs"][place], leader.agreement.tree.buckets["jobs"][place]
     assert differing_key(ours, theirs) == "b"
     assert differing_key(ours, ours) == ""
 
@@ -196,7 +199,32 @@ def test_the_bytes_are_the_same_in_every_version_of_python() -> None:
     assert digest(encoded(value)).hex() == "17786b515734e3074a72c4706677c513"
     assert encoded({"b": 1, "a": 2}) == encoded({"a": 2, "b": 1})
     assert encoded({2: "b", 1: "a"}) == encoded({"1": "a", "2": "b"})
-    assert len(schema()) == 32
+
+
+def test_builds_do_not_compare_their_hashes_with_those_of_others() -> None:
+    leader, member = begun()
+    leader.read(subjects.SCHEDULER, recorded(leader.agreement.due(NO_HASH)))
+    own = replace(member.agreement.due(NO_HASH), parts={"jobs": b"another"})
+    assert own.schema == fingerprint()
+    with pytest.raises(Diverged):
+        check(leader.cluster.state_hash, own)
+    check(leader.cluster.state_hash, replace(own, schema="of another build"))
+
+
+def test_jobs_that_left_the_state_are_in_no_hash(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_fold, "ENDED_JOBS_KEPT", 1)
+    leader = Member()
+    leader.read(subjects.SCHEDULER, f.TermBegan(instance="s"))
+    for name in ("a", "b", "c"):
+        leader.read(GATEWAY, submitted(name))
+    for name in ("a", "b", "c"):
+        leader.read(subjects.QUOTA, f.JobRejected(job_id=JobId(name), reason="no room"))
+    restarted = Member()
+    restarted.cluster = snapshot.copy(leader.cluster)
+    all_read([leader, restarted], GATEWAY, submitted("d"))
+    hashed = leader.agreement.due(NO_HASH)
+    assert (hashed.seq, list(leader.cluster.jobs)) == (2 * EVERY, ["c", "d"])
+    all_read([leader, restarted], subjects.SCHEDULER, recorded(hashed))
 
 
 def test_a_job_with_numbers_as_keys_has_a_hash() -> None:

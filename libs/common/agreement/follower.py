@@ -9,6 +9,7 @@ tests/unit/test_agreement.py.
 from typing import Final
 
 from libs.common import fold
+from libs.common.agreement.build import fingerprint
 from libs.common.agreement.tree import StateTree, differing_parts
 from libs.common.change import Change
 from libs.common.errors import Diverged
@@ -29,6 +30,8 @@ class Agreement:
 
     def __init__(self, every: int) -> None:
         self.every = every
+        if every:
+            fingerprint()  # before anything replaces the sources
         self.cluster: Cluster | None = None
         self.tree: StateTree | None = None
         self.kept: dict[int, StateHash] = {}
@@ -70,7 +73,7 @@ class Agreement:
 def check(recorded: StateHash, own: StateHash | None) -> None:
     """Compare the own hash with the leader's. Raises Diverged and names the parts that differ."""
     if own is None or own.schema != recorded.schema:
-        return  # this process began later, or is of another version
+        return  # this process began later, or is of another build
     parts = differing_parts(own, recorded)
     if parts:
         raise Diverged(

@@ -3,19 +3,19 @@
 Pure. A part is a field of `Cluster`. The parts with many entries (BUCKETED) have a digest for each
 entry, made again only when a fact has changed the entry. A bucket's digest is the sum of its
 entries'. The other parts are small and are hashed whole. All bytes are deterministic MessagePack,
-the same for every version of Python. Two states with different schemas are not comparable. Tests:
+the same for every version of Python. Hashes of different builds are not comparable. Tests:
 tests/property/test_state_tree.py.
 """
 
 import hashlib
-import json
 from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import Any, Final
+from typing import Final
 from zlib import crc32
 
 import msgspec
 
+from libs.common.agreement.build import fingerprint
 from libs.common.change import Change
 from libs.common.facts import AnyFact, ModelUsed, NodeRegistered, Unknown
 from libs.common.state.cluster import Cluster
@@ -48,23 +48,6 @@ def digest(data: bytes) -> bytes:
 
 def bucket_of(key: str) -> int:
     return crc32(key.encode()) % BUCKETS
-
-
-@cache
-def schema() -> str:
-    """Return a fingerprint of the state's fields and their types. Texts are not part of it."""
-    found = _plain(msgspec.json.schema(Cluster))
-    return digest(json.dumps(found, sort_keys=True).encode()).hex()
-
-
-def _plain(value: Any) -> Any:  # noqa: ANN401  JSON
-    if isinstance(value, dict):
-        return {
-            name: _plain(each)
-            for name, each in value.items()
-            if not (name in ("description", "title") and isinstance(each, str))
-        }
-    return [_plain(each) for each in value] if isinstance(value, list) else value
 
 
 class Part:
@@ -129,17 +112,27 @@ class StateTree:
     def note(self, facts: Iterable[AnyFact | Unknown], changes: Iterable[Change]) -> None:
         """Note which entries a commit changed.
 
-        A change names the jobs whose indexes must follow. Two kinds of facts change jobs otherwise.
+        A change names the jobs whose indexes must follow, and the forgotten ones. Two kinds of
+        facts change jobs otherwise.
         """
         jobs = self.stale["jobs"]
         for change in changes:
-            for job_id in change.jobs:
+            for job_id in (*change.jobs, *change.forgotten):
                 jobs[job_id] = None
         for fact in facts:
             if isinstance(fact, NodeRegistered):
                 jobs.update(dict.fromkeys(ref.job_id for ref in fact.attempts))
             elif isinstance(fact, ModelUsed):
                 jobs.update(dict.fromkeys(use.job_id for use in fact.uses))
+
+    def catch_up(self, cluster: Cluster) -> None:
+        """Hash every entry that has no digest of its present value."""
+        self.work(cluster, self.backlog)
+        for name in BUCKETED:
+            values, part = getattr(cluster, name), self.parts[name]
+            for key in self.stale[name]:
+                _hash_entry(part, key, values)
+            self.stale[name] = {}
 
     def work(self, cluster: Cluster, most: int) -> None:
         """Hash at most so many of the first entries of each part."""
@@ -152,17 +145,12 @@ class StateTree:
 
     def hashed(self, cluster: Cluster, seq: int) -> StateHash:
         """Return the hash of the whole state."""
-        self.work(cluster, self.backlog)
-        for name in BUCKETED:
-            values, part = getattr(cluster, name), self.parts[name]
-            for key in self.stale[name]:
-                _hash_entry(part, key, values)
-            self.stale[name] = {}
+        self.catch_up(cluster)
         self.buckets = {name: part.frozen() for name, part in self.parts.items()}
         self.whole = {name: encoded(getattr(cluster, name)) for name in whole_parts()}
         parts = {name: part.digest() for name, part in self.parts.items()}
         parts |= {name: digest(data) for name, data in self.whole.items()}
-        return StateHash(seq=seq, schema=schema(), parts=parts)
+        return StateHash(seq=seq, schema=fingerprint(), parts=parts)
 
 
 @cache

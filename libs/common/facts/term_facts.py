@@ -93,8 +93,8 @@ class PluginDisabled(Fact, frozen=True, tag="plugin.disabled"):
 class StateHashed(Fact, frozen=True, tag="state.hashed"):
     """The leader recorded the hash of its state after commit `seq`, by part of the state.
 
-    `schema` is a fingerprint of the state's fields: another version may have others. A reader with
-    another state and the same schema stops (`libs/common/agreement/`).
+    `schema` is the fingerprint of the leader's build. A reader of the same build with another state
+    stops (`libs/common/agreement/`).
     """
 
     seq: int

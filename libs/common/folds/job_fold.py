@@ -85,7 +85,7 @@ def rejected(cluster: Cluster, fact: f.JobRejected, stamp: Stamp) -> Change:
         return IGNORED
     job.reason = fact.reason
     touched = _end(cluster, job, "job.rejected", stamp)
-    return Change((fact.job_id, *touched))
+    return Change((fact.job_id, *touched), forgotten=_forget_oldest(cluster))
 
 
 def queued(cluster: Cluster, fact: f.JobQueued, stamp: Stamp) -> Change:
@@ -240,7 +240,12 @@ def closed(cluster: Cluster, fact: f.JobClosed, stamp: Stamp) -> Change:
     nodes += preemption_fold.free(cluster, job)
     job.reason, job.exit_code = fact.reason, fact.exit_code
     touched = _end(cluster, job, f"job.closed:{fact.outcome}", stamp)
-    return Change((fact.job_id, *touched), nodes, model_fold.closed(cluster, job, fact, stamp))
+    return Change(
+        jobs=(fact.job_id, *touched),
+        nodes=nodes,
+        models=model_fold.closed(cluster, job, fact, stamp),
+        forgotten=_forget_oldest(cluster),
+    )
 
 
 def _note_charge(cluster: Cluster, job: Job, stamp: Stamp) -> None:
@@ -299,8 +304,14 @@ def _end(cluster: Cluster, job: Job, event: str, stamp: Stamp) -> tuple[JobId, .
     job.ended_ns = stamp.at_ns
     touched = order_fold.end(cluster, job) + array_fold.ended(cluster, job)
     cluster.ended[job.job_id] = stamp.seq
-    if len(cluster.ended) > ENDED_JOBS_KEPT:
-        oldest = next(iter(cluster.ended))
-        del cluster.ended[oldest]
-        del cluster.jobs[oldest]
     return touched
+
+
+def _forget_oldest(cluster: Cluster) -> tuple[JobId, ...]:
+    """Remove the job that ended first if too many are kept. Return it."""
+    if len(cluster.ended) <= ENDED_JOBS_KEPT:
+        return ()
+    oldest = next(iter(cluster.ended))
+    del cluster.ended[oldest]
+    del cluster.jobs[oldest]
+    return (oldest,)

@@ -6,7 +6,7 @@ import msgspec
 class StateHash(msgspec.Struct, frozen=True):
     """The digests of the parts of the state after commit `seq`; 0: none is recorded.
 
-    `schema` is a fingerprint of the state's fields. Only hashes of one schema are comparable.
+    `schema` is the fingerprint of the build that made it. Only hashes of one build are comparable.
     """
 
     seq: int = 0

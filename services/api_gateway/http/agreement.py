@@ -16,8 +16,9 @@ from libs.common.agreement.asking import (
     buckets_of,
     entries_of,
 )
+from libs.common.agreement.build import fingerprint
 from libs.common.agreement.questions import ask_leader
-from libs.common.agreement.tree import StateTree, differing_key, differing_parts, schema
+from libs.common.agreement.tree import StateTree, differing_key, differing_parts
 from libs.common.errors import Unavailable
 from libs.common.state.cluster import Cluster
 from libs.common.state.state_hash import StateHash
@@ -80,11 +81,11 @@ async def verify(request: Request) -> Response:
             "no hash of the state is recorded yet: the leader records one every "
             f"{gateway.settings.state_hash_every} commits (MUSTER_STATE_HASH_EVERY; 0: never)",
         )
-    if recorded.schema != schema():
+    if recorded.schema != fingerprint():
         raise Problem(
             409,
             f"the newest hash of the state (commit {recorded.seq}) was recorded by another "
-            "version, so nothing can be compared with it: repeat the command after a leader of "
+            "build, so nothing can be compared with it: repeat the command after a leader of "
             f"this gateway's version has recorded one, every {gateway.settings.state_hash_every} "
             "commits (MUSTER_STATE_HASH_EVERY)",
         )
@@ -132,8 +133,8 @@ async def _compared(
 ) -> MemberVerified:
     if found is None:
         return MemberVerified(name, UNKNOWN, detail=f"it has no hash of commit {fresh.seq}")
-    if found.schema != schema():
-        return MemberVerified(name, UNKNOWN, detail="it is of another version")
+    if found.schema != fingerprint():
+        return MemberVerified(name, UNKNOWN, detail="it is of another build")
     parts = differing_parts(fresh, found)
     if not parts:
         return MemberVerified(name, AGREES)

@@ -10,11 +10,12 @@ two commits. Another thread would need a copy of the state, which costs more.
 """
 
 import logging
+from collections.abc import Awaitable
 from typing import Final
 
 import msgspec
 
-from libs.common.errors import Corrupt, Unavailable
+from libs.common.errors import Corrupt, Diverged, Unavailable
 from libs.common.state.cluster import Cluster
 from libs.common.transport import snapshot, snapshot_store
 from libs.common.transport.snapshot_store import BASE_OBJECT, CLUSTER_OBJECT, SnapshotStore
@@ -91,6 +92,27 @@ class Snapshots:
                 error,
                 pair.seq + SNAPSHOT_EVERY,
             )
+
+    async def distrusted_after(self, running: Awaitable[None]) -> None:
+        """Run the gateway. If it ends because its state is wrong, delete the stored state that it
+        had loaded or stored, which may be wrong too: the next start folds more of the log.
+        """
+        try:
+            await running
+        except Diverged:
+            await self._distrust()
+            raise
+
+    async def _distrust(self) -> None:
+        try:
+            stored = snapshot.seq_of(await self.store.get(CLUSTER_OBJECT) or b"")
+            if not stored or stored != self.stored_seq:
+                return  # another gateway stored it
+            await self.store.delete(CLUSTER_OBJECT)
+        except Unavailable as error:
+            logger.warning("the snapshot was not deleted, and may be wrong: %s", error)
+            return
+        logger.error("the snapshot at %d may be wrong and was deleted", stored)
 
 
 def _history_object(seq: int) -> str:
