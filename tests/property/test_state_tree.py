@@ -91,6 +91,7 @@ def test_a_tree_that_follows_is_that_of_a_new_one_after_every_fact(seed: int) ->
         change = fold.apply(cluster, fact, stamp_of(subject_of(fact), number, cluster.epoch))
         tree.note([fact], [change])
         tree.work(cluster, chance.randrange(3))
+        tree.rework(cluster, chance.randrange(3))
         assert caught_up(tree, cluster) == caught_up(StateTree(cluster), cluster), fact
         if number % EVERY == 0:
             own, loaded = tree.hashed(cluster, number), copy(cluster)

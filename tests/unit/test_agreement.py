@@ -149,8 +149,28 @@ def test_a_state_that_was_loaded_again_begins_a_new_tree() -> None:
 def test_a_hash_is_left_out_while_too_much_is_to_be_done(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(follower, "WORK_A_COMMIT", 0)
     monkeypatch.setattr(follower, "BACKLOG_MAX", 2)
-    (member,) = begun(1)
+    (leader,) = begun(1)
+    member = Member()
+    member.cluster = snapshot.copy(leader.cluster)
+    for number in range(EVERY):
+        member.read(GATEWAY, submitted(f"later-{number}"))
     assert member.agreement.due(NO_HASH) == NO_HASH
+
+
+def test_many_changed_jobs_do_not_end_hashing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(follower, "BACKLOG_MAX", 20)
+    leader, restarted = Member(), Member()
+    leader.read(subjects.SCHEDULER, f.TermBegan(instance="s"))
+    for batch in range(2):
+        leader.read(GATEWAY, *(submitted(f"{batch}-{number}") for number in range(40)))
+    restarted.cluster = snapshot.copy(leader.cluster)
+    for number in range(4 * EVERY + 1):
+        all_read([leader, restarted], GATEWAY, submitted(f"later-{number}"))
+    hashed = leader.agreement.due(NO_HASH)
+    assert hashed.seq == leader.cluster.seq
+    all_read([leader, restarted], subjects.SCHEDULER, recorded(hashed))
 
 
 def test_only_the_newest_hashes_are_kept() -> None:

@@ -10,6 +10,7 @@ tests/property/test_state_tree.py.
 import hashlib
 from collections.abc import Iterable, Mapping
 from functools import cache
+from itertools import islice
 from typing import Final
 from zlib import crc32
 
@@ -142,6 +143,14 @@ class StateTree:
                 values, part = getattr(cluster, name), self.parts[name]
                 for _ in range(min(most, len(keys))):
                     _hash_entry(part, keys.pop(), values)
+
+    def rework(self, cluster: Cluster, most: int) -> None:
+        """Hash at most so many of the entries of each part that changed first."""
+        for name in BUCKETED:
+            values, part, stale = getattr(cluster, name), self.parts[name], self.stale[name]
+            for key in list(islice(stale, most)):
+                _hash_entry(part, key, values)
+                del stale[key]
 
     def hashed(self, cluster: Cluster, seq: int) -> StateHash:
         """Return the hash of the whole state."""
