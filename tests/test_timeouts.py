@@ -291,7 +291,8 @@ STAY: Final[dict[str, str]] = {
         launcher.READY_ASK_S farewell.ASK_S launcher.READY_POLL_S
         launcher.SCHEDULER_STOP_S living.POLL_S local_gpus.SURVEY_S nats_config.TLS_S
         processes.BACKOFF_FIRST_S processes.BACKOFF_MAX_S
-        processes.SETTLED_S server_file.TEST_S servers.POLL_S servers.READY_S servers.STOP_S""",
+        processes.IN_A_ROW_S processes.SETTLED_S server_file.TEST_S servers.POLL_S
+        servers.READY_S servers.STOP_S""",
 }
 
 

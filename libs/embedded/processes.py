@@ -1,9 +1,9 @@
 """The child processes of the launcher: started, and restarted with back-off when they exit.
 
 Each child has its own session, because Ctrl-C at the terminal is for the launcher only. It has its
-own log file, and ends when the launcher does. If a child exits three times in a row with a fault
-that a person must repair, the launcher reports it and does not start it again; the others go on. A
-child whose state differs from the leader's is reported, too, and goes on being restarted.
+own log file, and ends when the launcher does. If a child exits three times in a row within an hour
+with a fault that a person must repair, the launcher reports it and does not start it again; the
+others go on. A child whose state differs from the leader's is reported, too, and is restarted.
 """
 
 import asyncio
@@ -23,6 +23,8 @@ BACKOFF_MAX_S: Final = 5.0
 # After a life of this length the back-off of a child starts from its first pause.
 SETTLED_S: Final = 10.0
 NEEDS_PERSON_MAX: Final = 3
+# Exits that are further apart than this are not in a row: the process served well in between.
+IN_A_ROW_S: Final = 3_600.0
 NEEDS_PERSON: Final = (Refused.exit_code, Corrupt.exit_code, TooNew.exit_code)
 # A person must repair it, but the process serves well for a while after each start.
 RESTARTED_ANYWAY: Final = (Diverged.exit_code,)
@@ -58,16 +60,16 @@ class Child:
 
     async def keep(self) -> None:
         """Start the process, wait for its end, and start it again."""
-        pause_s, refusals, clock = BACKOFF_FIRST_S, 0, asyncio.get_running_loop().time
-        diverged = 0
+        pause_s, clock = BACKOFF_FIRST_S, asyncio.get_running_loop().time
+        refused_s, diverged = list[float](), 0
         while not self.ending.is_set():
             began = clock()
             code = await self._life()
             if self.ending.is_set():
                 return
             self.deaths += 1
-            refusals = refusals + 1 if code in NEEDS_PERSON else 0
-            if refusals >= NEEDS_PERSON_MAX:
+            refused_s = [*refused_s, clock()][-NEEDS_PERSON_MAX:] if code in NEEDS_PERSON else []
+            if len(refused_s) == NEEDS_PERSON_MAX and refused_s[-1] - refused_s[0] < IN_A_ROW_S:
                 self._give_up(code)
                 return
             diverged = diverged + 1 if code in RESTARTED_ANYWAY else 0

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from libs.embedded import living, processes
 from libs.embedded.processes import Child, Spec
 
@@ -70,6 +72,18 @@ async def test_child_that_needs_a_person_three_times_is_reported_and_not_restart
         and "the archive is damaged" in said[-1]
         and "muster up" in said[-1]
     )
+
+
+async def test_child_that_serves_long_between_faults_is_restarted_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "IN_A_ROW_S", 0.1)
+    child = child_of(tmp_path, "import sys; sys.exit(3)", [])
+    keeping = asyncio.create_task(child.keep())
+    await until(lambda: child.deaths > processes.NEEDS_PERSON_MAX)
+    await child.end(1.0)
+    await keeping
+    assert not child.given_up
 
 
 async def test_child_whose_state_differs_is_restarted_and_reported_after_three_times(
