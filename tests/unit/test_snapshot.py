@@ -1,18 +1,42 @@
 """A snapshot and the log's tail are the fold of everything; a damaged one is never believed."""
 
+import hashlib
 from random import Random
 
 import msgspec
+import msgspec.inspect
 import pytest
 
 from libs.common import fold
 from libs.common.errors import Corrupt
+from libs.common.facts import AnyFact
 from libs.common.state.cluster import Cluster
 from libs.common.transport import snapshot
 from tests.history import History
 from tests.property.facts_of_all_kinds import moves
 
 STEPS = 300
+# The fields of this version of snapshots, by `fields`.
+VERSION = 18
+FIELDS = "11bace7c8f111682"
+
+
+def fields(kind: msgspec.inspect.Type, found: dict[str, list[str]]) -> dict[str, list[str]]:
+    """Collect the fields of all types that this one is made of, by the name of the type."""
+    if isinstance(kind, msgspec.inspect.StructType):
+        name = f"{kind.cls.__name__} {kind.tag or ''}"
+        if name not in found:
+            found[name] = [field.encode_name for field in kind.fields]
+            for field in kind.fields:
+                fields(field.type, found)
+        return found
+    for part in ("types", "item_types"):
+        for each in getattr(kind, part, ()):
+            fields(each, found)
+    for part in ("key_type", "value_type", "item_type"):
+        if hasattr(kind, part):
+            fields(getattr(kind, part), found)
+    return found
 
 
 def history(seed: int) -> History:
@@ -80,6 +104,18 @@ def test_a_snapshot_of_another_version_is_not_an_error() -> None:
     head = msgspec.msgpack.decode(data)
     assert (
         snapshot.decode(msgspec.msgpack.encode([snapshot.SNAPSHOT_VERSION + 1, *head[1:]])) is None
+    )
+
+
+def test_the_version_is_raised_when_facts_or_the_state_get_other_fields() -> None:
+    found: dict[str, list[str]] = {}
+    for kind in (Cluster, AnyFact):
+        fields(msgspec.inspect.type_info(kind), found)
+    assert {"Cluster ", "Job ", "JobSpec ", "JobPlaced job.placed", "Member "} <= found.keys()
+    digest = hashlib.sha256(msgspec.json.encode(sorted(found.items()))).hexdigest()[:16]
+    assert (snapshot.SNAPSHOT_VERSION, digest) == (VERSION, FIELDS), (
+        "the fields of facts or of the state changed: raise SNAPSHOT_VERSION if a build with its "
+        "present number may be in use, and set VERSION and FIELDS here"
     )
 
 

@@ -2,7 +2,9 @@
 
 Pure: bytes in, bytes out; `snapshot_store.py` stores them. A reader starts from a snapshot and
 folds the rest of the log. A snapshot of another version is not an error: the reader folds the whole
-log. tests/unit/test_snapshot.py checks that a snapshot and the rest equal the fold of everything.
+log. tests/unit/test_snapshot.py checks that a snapshot and the rest equal the fold of everything,
+and that the version is raised when facts or the state get other fields: a build that lacks one
+drops it, and stores the rest.
 """
 
 import hashlib
@@ -21,7 +23,9 @@ from libs.common.state.cluster import Cluster
 # 14: keys of replicas, limits of keys and of tenants at models, adapters of models.
 # 16: whether the jobs of a lost node have ended.
 # 17: locks, lives of a restored cluster, lease profiles, recorded hashes.
-SNAPSHOT_VERSION: Final = 17
+# 18: prices, idle jobs, notifications, diagnoses, nodes that are held back, batches of short
+# arrays, lenders.
+SNAPSHOT_VERSION: Final = 18
 
 
 class _Snapshot(msgspec.Struct, frozen=True, array_like=True):
