@@ -19,7 +19,7 @@ from services.audit.chain.chain import Link, extend
 from services.audit.chain.verify import Report, render, until_now, verify
 from services.audit.store.faults import DiskFull
 from services.audit.store.store import Store
-from tests.integration.audit_world import entries, entry, noted, stream, tamper, wrongs
+from tests.integration.audit_world import commit, entries, entry, noted, stream, tamper, wrongs
 
 # Appending
 
@@ -44,6 +44,15 @@ def test_commits_are_read_after_a_sequence_and_up_to_a_limit(store: Store) -> No
     assert [r.seq for r in store.commits(after=2, limit=3)] == [3, 4, 5]
     assert [r.seq for r in store.commits(after=0, limit=300)] == list(range(1, 301))
     assert list(store.commits(after=600)) == []
+
+
+def test_a_commit_with_a_time_in_the_future_does_not_keep_the_log_from_being_trimmed(
+    store: Store,
+) -> None:
+    store.append([entry(1), commit(2, at_ns=10_000), *entries(3, 6)])
+    assert store.young(0, since_ns=40, until_ns=100) == 4
+    assert store.young(2, since_ns=40) == 4
+    assert store.young(0, since_ns=70, until_ns=100) == 7
 
 
 def test_another_process_continues_from_the_head(store: Store, url: str) -> None:

@@ -45,11 +45,11 @@ class Archive:
             for each, entry in pairs
         ]
 
-    async def young(self, after: int, since_ns: int) -> int:
+    async def young(self, after: int, since_ns: int, until_ns: int) -> int:
         found = (
             entry.seq
             for entry in self.entries[after:]
-            if reading.read(entry.seq, entry.data).at_ns >= since_ns
+            if since_ns <= reading.read(entry.seq, entry.data).at_ns <= until_ns
         )
         return next(found, len(self.entries) + 1)
 

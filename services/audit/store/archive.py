@@ -18,5 +18,5 @@ class Archive:
     async def between(self, first: int, last: int) -> list[Record]:
         return await asyncio.to_thread(self.store.between, first, last)
 
-    async def young(self, after: int, since_ns: int) -> int:
-        return await asyncio.to_thread(self.store.young, after, since_ns)
+    async def young(self, after: int, since_ns: int, until_ns: int) -> int:
+        return await asyncio.to_thread(self.store.young, after, since_ns, until_ns)

@@ -19,7 +19,7 @@ from libs.common.transport.log import Entry
 from services.audit.chain.chain import Link, extend
 from services.audit.store import schema
 from services.audit.store.faults import telling
-from services.audit.store.reading import FactRow, read
+from services.audit.store.reading import NS_MAX, FactRow, read
 from services.audit.store.tables import COMMITS, FACTS
 
 # Commits in memory at once while iterating: at most 128 MiB.
@@ -90,13 +90,15 @@ class Store:
         rows = self._rows("reading the head", query)
         return Link(*rows[0]) if rows else None
 
-    def young(self, after: int, since_ns: int) -> int:
+    def young(self, after: int, since_ns: int, until_ns: int = NS_MAX) -> int:
         """Return the first sequence after `after` whose commit was made at `since_ns` or later.
 
-        If there is none, return the sequence after the head.
+        A time after `until_ns` does not count: a clock was wrong, or a node says what it likes. If
+        there is none, return the sequence after the head.
         """
         c = COMMITS.c
-        query = sa.select(c.seq).where(c.seq > after, c.at_ns >= since_ns).order_by(c.seq).limit(1)
+        times = (c.at_ns >= since_ns, c.at_ns <= until_ns)
+        query = sa.select(c.seq).where(c.seq > after, *times).order_by(c.seq).limit(1)
         rows = self._rows("reading ages", query)
         if rows:
             return int(rows[0][0])

@@ -25,6 +25,7 @@ from libs.common.transport.snapshot_store import (
     BASE_OBJECT,
     SnapshotStore,
 )
+from libs.common.transport.writer import AHEAD_MAX_NS
 from services.audit.chain.segments import Linked
 from services.audit.trim import trim
 from services.audit.trim.trim import Policy, Standing
@@ -53,8 +54,9 @@ class Archive(Protocol):
         """Return the archived commits of these sequences, in order."""
         ...
 
-    async def young(self, after: int, since_ns: int) -> int:
-        """Return the first sequence after `after` whose commit was made at `since_ns` or later.
+    async def young(self, after: int, since_ns: int, until_ns: int) -> int:
+        """Return the first sequence after `after` whose commit was made at `since_ns` or later, but
+        not after `until_ns`.
 
         If there is none, return the sequence after the head.
         """
@@ -138,7 +140,8 @@ class Trimmer:
     async def _standing(self, base: int, extent: Extent) -> Standing:
         readers = {name: await self._position(subject) for name, subject in WAITED_FOR.items()}
         readers["the archive"] = await self.archive.head_seq()
-        young = await self.archive.young(base, self.clock.wall_ns() - self.policy.keep_ns)
+        now_ns = self.clock.wall_ns()
+        young = await self.archive.young(base, now_ns - self.policy.keep_ns, now_ns + AHEAD_MAX_NS)
         return Standing(
             base=base,
             young=young,
