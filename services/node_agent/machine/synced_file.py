@@ -80,7 +80,7 @@ def _exchanged(one: Path, other: Path) -> bool:
     except AttributeError:
         return False
     names = os.fsencode(one), os.fsencode(other)
-    return call(AT_FDCWD, names[0], AT_FDCWD, names[1], RENAME_EXCHANGE) == 0
+    return bool(call(AT_FDCWD, names[0], AT_FDCWD, names[1], RENAME_EXCHANGE) == 0)
 
 
 def _sync_folder(path: Path) -> None:
