@@ -3,9 +3,10 @@
 from typing import Any
 
 from libs.common import facts as f
+from libs.common.devices.means import ENFORCED
 from libs.common.facts import AnyFact
 from libs.common.life import kept_life
-from libs.common.model import JobId, NodeId, TenantId
+from libs.common.model import POOLS, JobId, NodeId, TenantId
 from libs.common.state import ledger
 from services.scheduler.models import keeping
 from tests.given import registered, waiting
@@ -103,7 +104,7 @@ def test_measured_bytes_are_granted_if_the_node_has_them() -> None:
 def two_kept() -> World:
     """30 GiB that cost 3 s to restore, and 20 GiB that cost 60 s, on a node with 64 GiB."""
     other = f.ModelDeployed(name="other", spec=deployed(replicas=0).spec, user="ada")
-    world = World(node("a"), deployed(replicas=0), other)
+    world = World(node("a", isolation={POOLS: ENFORCED}), deployed(replicas=0), other)
     world.hear(wish(node_list=(NodeId("a"),)), wish(model="other", node_list=(NodeId("a"),)))
     measured(world, "a", 30)
     ready(world, "a", 3_000)
@@ -130,6 +131,19 @@ def test_a_job_that_needs_all_memory_evicts_everything_and_one_that_fits_evicts_
     world = two_kept()
     facts = world.hear(*waiting("j", gpus=0, memory_bytes=14 * GIB))
     assert of_kind(facts, f.KeptEvicted) == []
+
+
+def test_a_job_evicts_for_its_host_pool_as_for_its_memory() -> None:
+    for sizes in (
+        {"host_pool_bytes": 40 * GIB},
+        {"memory_bytes": GIB, "host_pool_bytes": 39 * GIB},
+    ):
+        world = two_kept()
+        facts = world.hear(*waiting("j", gpus=0, **sizes))
+        (evicted,) = of_kind(facts, f.KeptEvicted)
+        assert (evicted.model, evicted.reason) == ("chat", keeping.ROOM)
+        order = [type(fact) for fact in facts]
+        assert order.index(f.KeptEvicted) < order.index(f.JobPlaced)
 
 
 def test_a_decision_that_places_nothing_evicts_nothing() -> None:

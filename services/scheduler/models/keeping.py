@@ -75,7 +75,7 @@ def with_evictions(cluster: Cluster, facts: Sequence[AnyFact]) -> Sequence[AnyFa
     for fact in facts:
         if isinstance(fact, JobPlaced):
             first += device_evictions(cluster, fact)
-            need = cluster.jobs[fact.job_id].spec.memory_bytes
+            need = cluster.jobs[fact.job_id].spec.host_bytes
             for member in fact.members:
                 missing = need - ledger.free_host_bytes(cluster, member.node_id)
                 if need and missing > 0:
