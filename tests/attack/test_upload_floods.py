@@ -12,6 +12,7 @@ import pytest
 
 from libs.common.transport.uploads import MemoryUploads
 from services.api_gateway.access.shares import RECEIVING_MAX
+from services.api_gateway.http.upload_room import COUNTED_BYTES_MIN
 from tests.attack.serving_world import MIB
 from tests.integration.gateway_world import World, gateway_world
 from tests.integration.test_openai_failures import until
@@ -86,6 +87,7 @@ async def test_archives_that_no_live_job_uses_make_way_for_new_ones_of_their_ten
 
 
 async def test_many_small_archives_count_as_larger_ones(world: World) -> None:
+    world.gateway.uploads = MemoryUploads(10 * COUNTED_BYTES_MIN)
     for number in range(2 * SHARE):
         data = b"%d" % number
         await world.ask("PUT", f"/v1/uploads/{sha256(data).hexdigest()}", 201, data=data)

@@ -181,5 +181,22 @@ async def test_the_space_is_that_of_all_uploads_whoever_stored_or_removed_them(
     assert await sizes(store) == {}
 
 
+async def test_a_long_log_is_read_in_parts_that_lose_nothing(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("libs.common.transport.uploads_nats.PART_MIN", 2)
+    client = await connect(servers.urls, "gateway-a", servers.seed("gateway-a"))
+    store, other = (NatsUploads(client, 1, 64 << 20) for _ in range(2))
+    for number in range(12):
+        await store.put(f"t{number}", HASH, io.BytesIO(b"x" * number))
+    await store.remove("t3", HASH)
+    expected = {f"t{number}": number for number in range(12) if number != 3}
+    assert await sizes(store) == await sizes(other) == expected
+    for tenant in expected:
+        await store.remove(tenant, HASH)
+    assert await sizes(other) == {}
+    await client.close()
+
+
 async def sizes(store: UploadStore) -> dict[str, int]:
     return {each.tenant: each.size_bytes for each in (await store.space()).uploads}

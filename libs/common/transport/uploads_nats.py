@@ -36,6 +36,9 @@ STREAM: Final = f"OBJ_{BUCKET}"
 FULL: Final = (10077, 10023, 10047)
 # The list is bounded.
 LISTED_MAX: Final = 100_000
+# Parts of the bucket's log that are read side by side, and the least length of one.
+PARTS_MAX: Final = 16
+PART_MIN: Final = 64
 
 T = TypeVar("T")
 
@@ -96,15 +99,27 @@ class NatsUploads:
         return Space(list(self.index.uploads.values()), info.config.max_bytes or self.bytes_max)
 
     async def _read_on(self, index: UploadIndex, last_seq: int) -> None:
-        """Read the entries up to this sequence that are new since the last call."""
-        for _ in range(LISTED_MAX):
-            if index.mark >= last_seq:
-                return
-            message = await self._next(f"$O.{BUCKET}.M.>", index.mark)
-            if message is None:
-                index.mark = last_seq
-            else:
+        """Read the entries up to this sequence that are new since the last call.
+
+        The parts of a long log are read side by side, because each entry is a question of its own.
+        """
+        step = max(PART_MIN, -(-(last_seq - index.mark) // PARTS_MAX))
+        begins = range(index.mark, last_seq, step)
+        parts = (self._entries(begin, min(begin + step, last_seq)) for begin in begins)
+        for part in await asyncio.gather(*parts):
+            for message in part:
                 index.note(message.seq or 0, json.loads(message.data or b"{}"))
+        index.mark = max(index.mark, last_seq)
+
+    async def _entries(self, mark: int, last_seq: int) -> list[RawStreamMsg]:
+        """Return the entries behind `mark`, up to this sequence."""
+        found: list[RawStreamMsg] = []
+        while mark < last_seq and len(found) < LISTED_MAX:
+            message = await self._next(f"$O.{BUCKET}.M.>", mark)
+            mark = last_seq if message is None else message.seq or last_seq
+            if message is not None and mark <= last_seq:
+                found.append(message)
+        return found
 
     async def _infos(self) -> AsyncIterator[dict[str, Any]]:
         mark = 0

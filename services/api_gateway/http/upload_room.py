@@ -17,7 +17,7 @@ from services.api_gateway.intents.prune_intents import needed_uploads, old_uploa
 from services.api_gateway.problems import Problem
 
 # An archive counts as so many bytes at least, which bounds the number of archives.
-COUNTED_BYTES_MIN: Final = 1 << 20
+COUNTED_BYTES_MIN: Final = 64 << 10
 
 
 @asynccontextmanager
