@@ -261,12 +261,13 @@ class JobDirectories:
         return await begin_exec(job_dir, request, descriptors)
 
     def processes(self, ref: AttemptRef) -> list[int]:
-        """Return the pids of all living processes of an attempt, and of its container. Blocks."""
+        """Return the pids of an attempt that has not ended, and of its container. Blocks."""
         job_dir = self.directory_of(ref)
         identity = records.read_identity(job_dir)
-        if identity is None or not lost.supervisor_is_living(identity):
+        if identity is None:
             return []
-        return [*processes.descendants(identity["pid"]), *in_container(job_dir)]
+        found = [*processes.descendants(identity["pid"]), *in_container(job_dir)]
+        return found if lost.serves(job_dir, identity) else []
 
     async def read_output(
         self, ref: AttemptRef, stream: str, offset: int, max_bytes: int

@@ -3,7 +3,9 @@ belongs.
 
 A token alone proves nothing, because a job can read or guess what another job leaves behind. The
 peer must also be a descendant of the attempt's supervisor, which adopts all orphans of its job, or
-a process of the attempt's container. Tests: tests/attack/test_memory_broker.py.
+a process of the attempt's container. A supervisor serves one attempt after the other, and records
+the end of each before it takes the next. Tests: tests/attack/test_memory_broker.py,
+tests/attack/test_reused_supervisor.py.
 """
 
 import socket
@@ -12,6 +14,7 @@ from typing import Final
 
 from services.node_agent.machine import processes
 from services.node_agent.memory.grants import Holder
+from services.node_agent.supervision import lost
 from services.node_agent.supervision.container_processes import is_in_container
 from services.node_agent.supervisor import records
 
@@ -28,7 +31,7 @@ def peer_of(stream: socket.socket) -> tuple[Holder | None, int]:
 
 
 def belongs(holder: Holder, job_dir: str) -> bool:
-    """Return whether the process belongs to the attempt in this directory.
+    """Return whether the process belongs to the attempt in this directory, which has not ended.
 
     It descends from the attempt's supervisor, or it is in the control group of the attempt's
     container, whose processes are children of the container engine.
@@ -38,13 +41,13 @@ def belongs(holder: Holder, job_dir: str) -> bool:
         return False
     wanted = Holder(identity["pid"], identity["start_ticks"])
     found = _descends(holder, wanted) or is_in_container(holder.pid, job_dir)
-    return found and processes.is_living(*holder)
+    return found and processes.is_living(*holder) and lost.serves(job_dir, identity)
 
 
 def supervised(job_dir: str) -> bool:
-    """Return whether the supervisor of the attempt in this directory lives."""
+    """Return whether the supervisor of the attempt in this directory lives and serves it."""
     identity = records.read_identity(job_dir)
-    return identity is not None and processes.is_living(identity["pid"], identity["start_ticks"])
+    return identity is not None and lost.serves(job_dir, identity)
 
 
 def _descends(holder: Holder, wanted: Holder) -> bool:

@@ -112,6 +112,15 @@ def supervisor_is_living(identity: Identity) -> bool:
     )
 
 
+def serves(job_dir: str, identity: Identity) -> bool:
+    """Return whether the supervisor lives and has not recorded the end of this attempt.
+
+    Afterwards it may serve another one. Ask this last: what was seen of its processes before then
+    belongs to this attempt.
+    """
+    return supervisor_is_living(identity) and records.read_exit(job_dir) is None
+
+
 def _sweep(job_dir: str, identity: Identity) -> list[int]:
     """Kill until nothing is left; return what SIGKILL did not end."""
     if identity["boot_id"] != processes.boot_id():
