@@ -41,8 +41,9 @@ TAG: Final = "weights"
 # How long a replica waits until its devices have bytes for weights, and how often it looks.
 GRANT_S: Final = 10.0
 LOOK_S: Final = 0.05
-# Reasons for which one attempt must load its own weights; those of the node stay as they are.
+# The engine's files could not be read in time.
 UNREAD: Final = "unread"
+# Reasons for which one attempt must load its own weights; those of the node stay as they are.
 LOADS_ITSELF: Final = ("lost", "attempts", "other", UNREAD)
 
 SILENT: Final = "resident weights: the weight server does not answer"
@@ -57,6 +58,8 @@ class DeviceWeights:
         self.orders, self.jobs_dir = orders, jobs_dir
         self.servers = orders.servers
         self._entering = asyncio.Lock()
+        # Attempts for which admission was asked. A start that is stopped does not hear the answer.
+        self._asked: set[str] = set()
 
     async def prepare(
         self,
@@ -147,6 +150,7 @@ class DeviceWeights:
         except TimeoutError as error:
             raise Refusal(UNREAD, str(error)) from None
         key, folder = key_of(launch.ref), self.orders.sockets
+        self._asked.add(key)
         admission = s.Admission(key, kept.tenant, f"{self.jobs_dir}/{key}", content)
         for rank, hold in enumerate(order.gpus):
             device = self.servers.devices[hold.uuid]
@@ -198,10 +202,11 @@ class DeviceWeights:
             return SILENT
         try:
             for server in list(self.servers.servers.values()):
-                if any(key in each.attempts for each in server.entries()):
+                if key in self._asked or any(key in each.attempts for each in server.entries()):
                     await server.dismiss(key)
         except TimeoutError:
             return SILENT
+        self._asked.discard(key)
         await self.orders.tidy()
         return ""
 
