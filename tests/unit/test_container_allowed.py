@@ -68,7 +68,10 @@ def test_a_mount_for_the_runner_names_its_place_and_its_target() -> None:
 
 def test_a_working_directory_lies_anywhere_for_the_jobs_own_user() -> None:
     mount = {"root": "/people/ann", "names": (), "target": "/people/ann", "read_only": False}
-    assert working_directory("/people/ann", True, ROOTS) == mount | {"optional": True, "refusal": ""}
+    assert working_directory("/people/ann", True, ROOTS) == mount | {
+        "optional": True,
+        "refusal": "",
+    }
 
 
 @pytest.mark.attack
@@ -84,7 +87,9 @@ def test_a_working_directory_of_another_user_lies_where_mounts_may(
 
 
 @pytest.mark.attack
-@pytest.mark.parametrize("path", ["/people/alice", "/data/../people/alice", "/models/x", "//data/x"])
+@pytest.mark.parametrize(
+    "path", ["/people/alice", "/data/../people/alice", "/models/x", "//data/x"]
+)
 def test_any_other_working_directory_of_another_user_is_refused(path: str) -> None:
     refusal = working_directory(path, False, ROOTS)["refusal"]
     assert refusal.startswith("the container runs as another user than the job: mount /")
