@@ -1,6 +1,5 @@
 """An agent on whose disk jobs have left no space: it stays, it starts again, and jobs go on."""
 
-import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,7 +38,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 def fill(folder: Path) -> None:
     with (folder / "filler").open("wb", buffering=0) as file, pytest.raises(OSError, match="space"):
         while True:
-            file.write(os.urandom(1 << 10))
+            file.write(bytes(1 << 16))
 
 
 async def test_an_agent_starts_again_on_a_full_disk_and_keeps_its_job(disk: Path) -> None:
