@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 import msgspec
-from starlette.types import Message, Receive, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from libs.common import subjects
 from libs.common.errors import Refused, Unavailable
@@ -37,6 +37,7 @@ from libs.common.messages.channel_messages import (
     Exec,
 )
 from libs.common.model import NodeId
+from services.api_gateway.access.key_watch import until_refused
 from services.api_gateway.channels.relay import STREAMS, WAIT_MS, ask_output, put_input
 from services.api_gateway.gateway import Gateway
 
@@ -81,9 +82,16 @@ class Channel:
     """
 
     def __init__(
-        self, gateway: Gateway, node_id: NodeId, opened: ChannelOpen, receive: Receive, send: Send
+        self,
+        gateway: Gateway,
+        scope: Scope,
+        node_id: NodeId,
+        opened: ChannelOpen,
+        receive: Receive,
+        send: Send,
     ) -> None:
         self.gateway = gateway
+        self.scope = scope
         self.node_id = node_id
         self.opened = opened
         self.receive = receive
@@ -120,13 +128,19 @@ class Channel:
         try:
             async with asyncio.TaskGroup() as tasks:
                 feeding = tasks.create_task(self._feed())
+                watching = tasks.create_task(self._watch_key())
                 pumps = [tasks.create_task(self._pump(stream)) for stream in self.streams]
                 await asyncio.wait(pumps)
                 if not isinstance(self.opened.wish, Exec):
                     await self.input_over.wait()
                 feeding.cancel()
+                watching.cancel()
         except* (Refused, Unavailable, OSError) as group:
             self.last = {"error": str(group.exceptions[0])}
+
+    async def _watch_key(self) -> None:
+        """Raise Refused when the client's key is not accepted any more."""
+        raise Refused(await until_refused(self.gateway, self.scope["key"], self.scope["principal"]))
 
     # From the client.
 

@@ -6,15 +6,19 @@ watch, a channel into a job. It takes a place before its answer begins, and retu
 answer is over. Tests: tests/attack/test_followers.py.
 """
 
+import logging
 from collections import Counter
 from typing import Final
 
 from starlette.responses import StreamingResponse
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
+from services.api_gateway.access.key_watch import KeyCheck, KeyRefused
 from services.api_gateway.problems import Problem
 
 RETRY_AFTER_S: Final = 10
+
+logger = logging.getLogger(__name__)
 
 
 class Followers:
@@ -75,13 +79,25 @@ class Place:
 
 
 class Following(StreamingResponse):
-    """A streamed answer that holds a place until it ends, also by an error."""
+    """A streamed answer that holds a place until it ends, also by an error.
+
+    It breaks off when the key of its request is not accepted any more. It does not end as a whole
+    answer does, because its client would take that for the end of what it follows.
+    """
 
     place: Place
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        check = KeyCheck(scope["app"].state.gateway, scope["key"], scope["principal"])
+
+        async def checked(message: Message) -> None:
+            check.check()
+            await send(message)
+
         try:
-            await super().__call__(scope, receive, send)
+            await super().__call__(scope, receive, checked)
+        except KeyRefused as refused:
+            logger.info("%s was broken off: %s", scope["path"][:200], refused)
         finally:
             self.place.leave()
 

@@ -9,12 +9,13 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from libs.common.errors import Unavailable
 from libs.common.transport import archive
+from services.api_gateway.channels.followers import Following, following
 from services.api_gateway.gateway import Gateway
-from services.api_gateway.http.queries import Query, documented, settled
+from services.api_gateway.http.queries import Query, documented, principal_of, settled
 from services.api_gateway.http.routing import APIRouter
 from services.api_gateway.intents.fields import check_range
 from services.api_gateway.problems import Problem
@@ -58,9 +59,9 @@ async def audit_events(request: Request) -> Response:
             "use another gateway",
         )
     headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-    return StreamingResponse(
-        _followed(gateway, found, query.limit), media_type="text/event-stream", headers=headers
-    )
+    place = gateway.places.take(principal_of(request).tenant)
+    frames = _followed(gateway, found, query.limit)
+    return following(place, Following(frames, media_type="text/event-stream", headers=headers))
 
 
 async def _followed(

@@ -119,7 +119,12 @@ class Channels:
             await send({"type": "websocket.accept"})
             await receive()  # websocket.connect
             await Channel(
-                gateway=self.gateway, node_id=node_id, opened=opened, receive=receive, send=send
+                gateway=self.gateway,
+                scope=scope,
+                node_id=node_id,
+                opened=opened,
+                receive=receive,
+                send=send,
             ).run()
         finally:
             self.count -= 1

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope
 from libs.common.errors import Refused, Unavailable
 from services.api_gateway.access import roles
 from services.api_gateway.access.fair_turns import MESSAGE
+from services.api_gateway.access.key_watch import why_refused
 from services.api_gateway.access.roles import Principal
 from services.api_gateway.channels.followers import Place
 from services.api_gateway.problems import Problem
@@ -304,10 +305,8 @@ class SocketClient:
         gateway = self.gateway
         while True:
             await asyncio.sleep(gateway.settings.keepalive_ms / 1_000)
-            found, why = gateway.keys.principal(self.key, gateway.cluster, gateway.clock.wall_ns())
-            if found != self.principal:
-                why = why or "the key has another role or tenant now"
-                self.close(POLICY, "key", f"{why}: sign in again")
+            if why := why_refused(gateway, self.key, self.principal):
+                self.close(POLICY, "key", why)
                 return
             await self.outbox.send([frames.alive(gateway.cluster.seq)])
 
