@@ -1,9 +1,11 @@
 """The effect of one applied fact (`Change`), and its origin (`Stamp`). Pure."""
 
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
 
+from libs.common.facts import AnyFact, Unknown
 from libs.common.model import JobId, NodeId
 from libs.common.state.locks import ClaimKey
 
@@ -37,3 +39,13 @@ class Change(msgspec.Struct, frozen=True):
 # The fact was ignored. Compare by identity: an empty Change() is a fact that was applied, but
 # changed nothing that is indexed.
 IGNORED: Final = Change()
+
+
+def applied(
+    facts: Iterable[AnyFact | Unknown], changes: Iterable[Change]
+) -> list[AnyFact | Unknown]:
+    """Return the facts that the fold did not ignore.
+
+    A reader that acts on facts beside the fold uses these: a node may record any kind of fact.
+    """
+    return [fact for fact, change in zip(facts, changes, strict=True) if change is not IGNORED]

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from libs.common import subjects
 from libs.common.agreement.asking import answering
 from libs.common.agreement.follower import Agreement
+from libs.common.change import applied
 from libs.common.errors import Fenced
 from libs.common.facts import (
     AnyFact,
@@ -109,9 +110,7 @@ class Scheduler:
         self.leases, self.former = Leases(), Former()
         self.desired_pages = DesiredPages()
         self.questions = QuestionDesk(lambda: self.state, clock, settings.ask_past_ms)
-        self.renewals = Renewals()
-        self.drains = Drains()
-        self.demand = Demand()
+        self.renewals, self.drains, self.demand = Renewals(), Drains(), Demand()
         self.agreement = Agreement(settings.state_hash_every)
         self.senders = Senders()
         append_s = settings.log_append_ms / 1_000
@@ -193,14 +192,15 @@ class Scheduler:
             # A term or, by a restore, a life began.
             self.candidate.read(self.acked.epoch, commit.at_ns, self.shell.live)
         self.stocks.follow(self.acked, changes)
-        self.roster.note(commit.facts)
-        for fact in commit.facts:
+        facts = applied(commit.facts, changes)
+        self.roster.note(facts)
+        for fact in facts:
             if isinstance(fact, ReplicasScaled):
                 self.drains.retire(fact.retire, entry.seq)
             if isinstance(fact, NodeReturned):
                 self.leases.returned(self.acked, fact.node_id, self.clock.boot_ns())
         if self.claimed:
-            self.outbox.controls(self.acked, entry.seq, commit.facts)
+            self.outbox.controls(self.acked, entry.seq, facts)
             self.outbox.keeps(self.acked, entry.seq, commit.facts, changes)
 
     def acknowledged(self, seq: int, facts: Sequence[AnyFact]) -> None:

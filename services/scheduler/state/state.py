@@ -146,13 +146,13 @@ class State:
         self._follow_fact(fact, fold.apply(self.cluster, fact, stamp))
 
     def _follow_fact(self, fact: AnyFact | Unknown, change: Change) -> None:
+        if change is IGNORED:
+            return  # its writer may not record it
         self.refresh(change)
-        if isinstance(fact, BudgetExhausted | BudgetRenewed):
+        if isinstance(fact, BudgetExhausted | BudgetRenewed | TenantSet):
             # The tenant's jobs are blocked from now on, or no longer.
             self.queue.version += 1
         if isinstance(fact, TenantSet):
-            # A higher limit may let a job start.
-            self.queue.version += 1
             # The tenant may share devices from now on, or no longer.
             self.capacity.reopen(self.cluster)
             self.outlook.forget()
