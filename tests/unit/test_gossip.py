@@ -145,6 +145,15 @@ def test_a_roster_is_taken_only_when_it_goes_on_from_the_one_that_is_kept() -> N
     assert g.takes(gossip, roster(1, seq=1, cluster_id="another"))
 
 
+def test_a_roster_without_nodes_is_taken_and_extends_no_lease() -> None:
+    gossip = silent(3)
+    assert g.takes(gossip, roster(0, seq=6))
+    g.take(gossip, roster(0, seq=6))
+    assert g.ask_at_ns(gossip, T + LEASE) is None
+    assert g.takes(gossip, roster(4, seq=7))
+    assert not g.takes(gossip, roster(4, seq=5))
+
+
 def test_a_roster_that_comes_during_a_round_ends_it() -> None:
     gossip = asking(3)
     g.take(gossip, roster(4, seq=6))

@@ -17,6 +17,7 @@ from services.api_gateway.intents import membership_intents as intents
 from services.api_gateway.problems import Problem
 from services.node_agent.peers import gossip as g
 from services.node_agent.peers.gossip import Gossip
+from services.scheduler.leases import roster as rosters
 from services.scheduler.leases.renewals import Renewals
 from services.scheduler.leases.roster import PresentRoster, roster
 from tests.history import History, node, registered
@@ -234,6 +235,26 @@ def test_a_roster_names_one_that_leaves_without_its_key_and_one_that_is_removed_
     after = roster(cluster)
     assert after.nodes[2].removed and len(after.nodes) == 3
     assert len({before.digest, while_leaving.digest, after.digest}) == 3
+
+
+def test_a_removed_node_takes_half_a_place_of_a_roster(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = three()
+    monkeypatch.setattr(rosters, "NODES_MAX", 2)
+    assert roster(cluster).nodes == ()
+    for name in ("b", "c"):
+        leaving(cluster, name)
+    assert len(roster(cluster).nodes) == 3
+
+
+def test_the_entries_of_a_roster_stay_below_their_bounds() -> None:
+    cluster = three()
+    longest = NodeId("n" * 63)
+    node = Node(longest, "healthy", 1 << 62)
+    node.peer_address = node.peer_key = "x" * rosters.WORD_MAX
+    cluster.nodes[longest] = node
+    assert len(msgspec.msgpack.encode(roster(cluster).nodes[-1])) <= rosters.ENTRY_BYTES
+    leaving(cluster, longest)
+    assert len(msgspec.msgpack.encode(roster(cluster).nodes[-1])) <= rosters.LEFT_BYTES
 
 
 def test_a_roster_is_made_again_only_after_a_fact_that_may_change_it() -> None:

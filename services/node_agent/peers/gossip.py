@@ -122,12 +122,14 @@ def answered(
 def takes(gossip: Gossip, roster: Roster) -> bool:
     """Return whether a roster may replace the kept one.
 
-    It must begin with the same nodes: fewer would be another majority.
+    It must begin with the same nodes: fewer would be another majority. One without nodes, as of a
+    cluster with too many, is taken: with it no lease is extended. An agent that kept its own would
+    get no lease any more once a node leaves.
     """
     if roster.cluster_id != gossip.roster.cluster_id:
         return roster.lease_ms > 0
     kept = [entry.node_id for entry in gossip.roster.nodes]
-    begins_alike = [entry.node_id for entry in roster.nodes[: len(kept)]] == kept
+    begins_alike = [entry.node_id for entry in roster.nodes[: len(kept)]] in (kept, [])
     return roster.seq >= gossip.roster.seq and begins_alike and roster.lease_ms > 0
 
 

@@ -25,9 +25,13 @@ from libs.common.facts import (
 from libs.common.messages import Roster, RosterEntry
 from libs.common.state.cluster import Cluster, Node, is_leaving, is_removed
 
-# Longest address and key: an entry stays below 200 bytes, and a roster of NODES_MAX below 1 MiB.
+# Longest address and key. An entry stays below ENTRY_BYTES, one of a node that leaves or was
+# removed below LEFT_BYTES, and a roster below 1 MiB: it is one message.
 WORD_MAX: Final = 64
-# With more nodes than this there is no roster, and every lease ends as it was granted.
+ENTRY_BYTES: Final = 210
+LEFT_BYTES: Final = 100
+# With more nodes than this, of which one that leaves or was removed counts half, there is no
+# roster, and every lease ends as it was granted.
 NODES_MAX: Final = 4_096
 
 CHANGES_ROSTER: Final = (
@@ -70,9 +74,7 @@ def roster_needed(cluster: Cluster) -> int:
 def roster(cluster: Cluster) -> Roster:
     """Return the roster of this state, without nodes if there are too many."""
     nodes = (
-        tuple(_entry(cluster, node) for node in cluster.nodes.values())
-        if len(cluster.nodes) <= NODES_MAX
-        else ()
+        tuple(_entry(cluster, node) for node in cluster.nodes.values()) if _fits(cluster) else ()
     )
     known = [(node.node_id, node.address, node.key, node.removed) for node in nodes]
     # A profile that is chosen again needs a roster of its own, although it says the same.
@@ -88,6 +90,12 @@ def roster(cluster: Cluster) -> Roster:
         lease_ms=cluster.timing.lease_ms,
         nodes=nodes,
     )
+
+
+def _fits(cluster: Cluster) -> bool:
+    leaving = sum(is_leaving(cluster, node_id) for node_id in cluster.nodes)
+    size = (len(cluster.nodes) - leaving) * ENTRY_BYTES + leaving * LEFT_BYTES
+    return size <= NODES_MAX * ENTRY_BYTES
 
 
 def _entry(cluster: Cluster, node: Node) -> RosterEntry:
