@@ -16,7 +16,7 @@ import signal
 import stat
 import struct
 from collections.abc import Iterable
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn, cast
 
 from services.node_agent.machine.processes import PR_SET_NO_NEW_PRIVS, PR_SET_PDEATHSIG, prctl
 from services.node_agent.supervisor.order import Order
@@ -66,7 +66,7 @@ def start_child(order: Order) -> Child:
     non-blocking.
     """
     ours, ends = open_streams(order)
-    pid = start_with(order, ends)
+    pid = Command(order, ends).start({})
     close_ends(ends)
     if not HAS_GUARD:
         waiting = select.poll()
@@ -93,9 +93,32 @@ def open_streams(order: Order) -> tuple[Child, Ends]:
     return ours, Ends(stdin_read, stdout_write, stderr_write, status_write)
 
 
-def start_with(order: Order, ends: Ends) -> int:
-    """Start a process with these ends, which stay open; return its pid. Raises OSError."""
-    return _spawn(order, ends) if HAS_GUARD else _fork(order, ends)
+class Command:
+    """The job's command with its streams, to start it once or again and again.
+
+    All that each start needs is encoded once.
+    """
+
+    def __init__(self, order: Order, ends: Ends) -> None:
+        self._order = order
+        self._ends = ends
+        self._env = {os.fsencode(name): os.fsencode(text) for name, text in order["env"].items()}
+        self._arguments = [*map(os.fsencode, _guard_arguments(order))]
+        self._moves = [
+            (os.POSIX_SPAWN_DUP2, end, to)
+            for end, to in zip(ends, (0, 1, 2, GUARD_STATUS), strict=True)
+        ]
+
+    def start(self, variables: dict[bytes, bytes]) -> int:
+        """Start a process, with these variables too; return its pid. The streams stay open.
+
+        Raises OSError if the machine has no room for another process.
+        """
+        self._env |= variables
+        if HAS_GUARD:
+            return os.posix_spawn(GUARD, self._arguments, self._env, file_actions=self._moves)
+        env = {os.fsdecode(name): os.fsdecode(text) for name, text in self._env.items()}
+        return _fork(cast(Order, {**self._order, "env": env}), self._ends)
 
 
 def close_ends(ends: Ends) -> None:
@@ -147,23 +170,17 @@ def explain_failure(raw: bytes, order: Order) -> tuple[int, str]:
     return EXIT_NOT_FOUND, f"the command {name} was not found{where}"
 
 
-def _spawn(order: Order, ends: Ends) -> int:
-    """Start the guard; its arguments are described in guard.c."""
-    paths = _paths(order["argv"][0], order["env"])
-    argv = [
+def _guard_arguments(order: Order) -> list[str]:
+    """Return the arguments of the guard, which guard.c describes."""
+    return [
         "guard",
         str(os.getpid()),
         " ".join(map(str, order["account"])),
         order["workdir"],
-        *paths,
+        *_paths(order["argv"][0], order["env"]),
         "",
         *order["argv"],
     ]
-    moves = [
-        (os.POSIX_SPAWN_DUP2, end, to)
-        for end, to in zip(ends, (0, 1, 2, GUARD_STATUS), strict=True)
-    ]
-    return os.posix_spawn(GUARD, argv, order["env"], file_actions=moves)
 
 
 def _fork(order: Order, ends: Ends) -> int:

@@ -12,7 +12,7 @@ import contextlib
 import errno
 import os
 import time
-from typing import Any, cast
+from typing import Any
 
 from services.node_agent.supervisor import child
 from services.node_agent.supervisor.element_journal import Journal, JournalError
@@ -37,7 +37,7 @@ class Elements:
     def __init__(self, order: Order) -> None:
         given = order["elements"]
         self._numbers: list[int] = given["numbers"]
-        self._names: list[str] = given["names"]
+        self._names = [*map(os.fsencode, given["names"])]
         self._limit_ns: int = given["limit_s"] * NS_PER_S
         self._grace_ns: int = given["grace_s"] * NS_PER_S
         self._order = order
@@ -45,6 +45,8 @@ class Elements:
         self._journal = Journal(self._place, len(self._numbers))
         self._failed = 0
         self._began_ns = 0
+        self._failure = b""
+        self._command: child.Command | None = None
         self._ours = NOT_OPEN
         self._ends: child.Ends | None = None
         self._is_late = False
@@ -62,27 +64,33 @@ class Elements:
     def is_complete(self) -> bool:
         return self._place == len(self._numbers)
 
-    def begin(self) -> child.Child:
-        """Start the next element. Raises OSError if it cannot be started."""
-        if self._ends is None:
-            self._ours, self._ends = child.open_streams(self._order)
+    def begin_first(self) -> child.Child:
+        """Open the streams of all elements, and start the first one. Raises OSError."""
+        self._ours, self._ends = child.open_streams(self._order)
+        self._command = child.Command(self._order, self._ends)
+        return self._ours._replace(pid=self._begin(self._command))
+
+    def _begin(self, command: child.Command) -> int:
+        """Start the next element; return its pid. Raises OSError if it cannot be started."""
         self._journal.begin(self._place, self._mean_ns)
-        number = str(self._numbers[self._place])
-        env = {**self._order["env"], **dict.fromkeys(self._names, number)}
+        number = b"%d" % self._numbers[self._place]
         self._began_ns, self._is_late = time.monotonic_ns(), False
         try:
-            pid = child.start_with(cast(Order, {**self._order, "env": env}), self._ends)
+            return command.start(dict.fromkeys(self._names, number))
         except OSError as error:
             if error.errno in PASSING:
                 self._journal.retract(self._place)
             raise
-        return self._ours._replace(pid=pid)
 
-    def begin_next(self) -> child.Child | None:
-        """Start the next element that can be started; None if none is left or there is trouble."""
+    def begin_next(self) -> int | None:
+        """Start the next element that can be started, and return its pid.
+
+        Return None if none is left or there is trouble.
+        """
+        assert self._command is not None
         while not self.is_complete and not self.trouble:
             try:
-                return self.begin()
+                return self._begin(self._command)
             except OSError as error:
                 what = f"an element could not be started: {error}"
                 if isinstance(error, JournalError) or error.errno in PASSING:
@@ -110,7 +118,7 @@ class Elements:
         An element that was told to end with its attempt has no result, whatever its exit code: a
         program may save its work and exit with 0.
         """
-        raw = self._failure()
+        raw, self._failure = self._failure, b""
         failure = child.explain_failure(raw, self._order) if raw else None
         if raw and failure is not None and _is_passing(raw):
             self._retract(failure[1])
@@ -122,12 +130,9 @@ class Elements:
             self.detail = failure[1]
         self._end(result)
 
-    def _failure(self) -> bytes:
-        """Return the failure before exec that the element reported; empty if it reported none."""
-        try:
-            return os.read(self._ours.status, child.FAILURE.size)
-        except BlockingIOError:
-            return b""
+    def read_failure(self) -> None:
+        """Read the failure before exec that the element has reported."""
+        self._failure = os.read(self._ours.status, child.FAILURE.size)
 
     def _retract(self, why: str) -> None:
         """End the attempt at an element that was never executed."""

@@ -97,6 +97,8 @@ class Execs:
 
     def reaped(self, pid: int, status: int) -> bool:
         """Note the end of a child; return whether it was an exec."""
+        if not self._living:
+            return False
         number = next((number for number, found in self._living.items() if found.pid == pid), None)
         if number is None:
             return False

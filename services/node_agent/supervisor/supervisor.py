@@ -31,6 +31,8 @@ from services.node_agent.supervisor.telling import Telling
 OUT_OF_MEMORY = "out_of_memory"
 SHUTDOWN_GRACE_NS = 10 * NS_PER_S
 WAKE_BYTES = 4096
+# Bounded, because clients may use the control socket all the time; a pipe takes two reads.
+REST_READS = 64
 
 
 def supervise(order: Order, group: Group) -> bool:
@@ -66,7 +68,7 @@ def _run(order: Order, group: Group) -> bool:
         if deadline is not None:
             processes.rename(lease.mark_of(order["lease_path"]))
         elements = Elements(order) if order["elements"] else None
-        job = child.start_child(order) if elements is None else elements.begin()
+        job = child.start_child(order) if elements is None else elements.begin_first()
     except OSError as error:  # no room for a process, a descriptor or a file
         detail = f"the supervisor could not set the job up: {error}"
         _refuse(
@@ -140,6 +142,7 @@ class AttemptSupervision:
 
     def _begin(self, job: child.Child) -> None:
         self._job = job
+        self._pid = job.pid
         self._began_ns = processes.boottime_ns()
         self._ending: Ending = Ending(job.pid, self._deadline)
         limit = self._order["output_limit_bytes"]
@@ -162,6 +165,7 @@ class AttemptSupervision:
         if self._elements is None:
             self._loop.watch(job.status, READ, self._read_status)
         else:
+            self._loop.watch(job.status, READ, self._elements.read_failure)
             self._stdout.heading = self._stderr.heading = self._elements.heading
             self._note_started()
 
@@ -178,13 +182,7 @@ class AttemptSupervision:
         """Return once nothing of the process that was started is left, or it is given up."""
         now_ns = processes.boottime_ns()
         while not self._is_finished(now_ns):
-            due = [
-                self._ending.sleep_ns(now_ns),
-                self._execs.sleep_ns(now_ns),
-                self._telling.sleep_ns(now_ns),
-                self._elements.due_ns() if self._elements is not None else None,
-            ]
-            self._loop.run_once(min((at for at in due if at is not None), default=None))
+            self._loop.run_once(self._sleep_ns(now_ns))
             now_ns = processes.boottime_ns()
             if self._elements is not None:
                 self._elements.enforce(self._ending, now_ns)
@@ -192,25 +190,40 @@ class AttemptSupervision:
             self._execs.enforce(now_ns)
             self._telling.enforce(now_ns)
 
+    def _sleep_ns(self, now_ns: int) -> int | None:
+        """Return the time until something may be due; None if nothing will be."""
+        due = [
+            self._ending.sleep_ns(now_ns),
+            self._execs.sleep_ns(now_ns),
+            self._telling.sleep_ns(now_ns),
+            self._elements.due_ns() if self._elements is not None else None,
+        ]
+        return min([at for at in due if at is not None], default=None)
+
     def _begin_next(self) -> bool:
         """Begin the next element of a batch; return False if none follows."""
         if self._elements is None or not self._childless:
             return False
-        for pump in (self._stdout, self._stderr):
-            pump.take_rest()
+        self._take_rest()
         self._elements.ended(self._main_status, self._ending)
-        job = self._elements.begin_next() if self._ending.told is None else None
-        if job is None:
+        pid = self._elements.begin_next() if self._ending.told is None else None
+        if pid is None:
             self._ending.reason = self._ending.told
             return False
-        self._job, self._main_status, self._childless = job, None, False
+        self._pid, self._main_status, self._childless = pid, None, False
         self._stdout.heading = self._stderr.heading = self._elements.heading
-        self._ending.begin_again(job.pid)
+        self._ending.begin_again(pid)
         return True
+
+    def _take_rest(self) -> None:
+        """Read what ended processes left in their pipes."""
+        for _ in range(REST_READS):
+            if not self._loop.run_once(0):
+                break
 
     def _note_child(self) -> None:
         """Record the child. It is not reaped yet, so its pid is its own."""
-        found = processes.process(self._job.pid)
+        found = processes.process(self._pid)
         assert found is not None
         self.identity["job_pid"], self.identity["job_start_ticks"] = found.pid, found.start_ticks
         with contextlib.suppress(OSError):
@@ -244,7 +257,7 @@ class AttemptSupervision:
                 break
             if pid == 0:
                 break
-            if pid == self._job.pid:
+            if pid == self._pid:
                 self._main_status, main_ended = status, True
             exec_ended = self._execs.reaped(pid, status) or exec_ended
         if exec_ended:
@@ -285,7 +298,7 @@ class AttemptSupervision:
         return {
             "state": state if self._executed else "starting",
             "executed": self._executed,
-            "job_pid": self._job.pid,
+            "job_pid": self._pid,
             "stdout_bytes": self._stdout.stored,
             "stderr_bytes": self._stderr.stored,
             "dropped_bytes": self._stdout.dropped + self._stderr.dropped,
@@ -302,6 +315,7 @@ class AttemptSupervision:
         """
         if self._elements is not None:
             self._elements.close()
+            self._loop.unwatch(self._job.status)
             os.close(self._job.status)
         elif self._job.status >= 0:
             self._read_status()
@@ -341,7 +355,7 @@ class AttemptSupervision:
             record["exit_code"], record["detail"] = self._failure
             return
         if status is None:
-            how = f"the main process {self._job.pid} could not be killed"
+            how = f"the main process {self._pid} could not be killed"
         elif os.WIFSIGNALED(status):
             record["signal"], record["reason"] = os.WTERMSIG(status), "signalled"
             how = f"the main process was ended by signal {record['signal']}"
