@@ -88,7 +88,7 @@ def test_an_element_that_could_not_be_set_up_has_not_begun_and_its_attempt_ends(
     no_such_group = 0xFFFFFFFF
     elements = batch(account=[os.getuid(), os.getgid(), no_such_group])
     run_one(elements)
-    assert elements.begin_next() is None and seen() == ([], 0)
+    assert not elements.begin_next() and seen() == ([], 0)
     record = described(elements)
     assert (record["reason"], record["exit_code"]) == ("exec_failed", None)
     assert "could not be set up" in record["detail"]
@@ -100,7 +100,7 @@ def test_no_element_begins_after_a_result_that_could_not_be_recorded() -> None:
     _, status = os.waitpid(elements.begin_first().pid, 0)
     with full_disk(HEAD.size):
         elements.ended(status, Ending(0, None))
-        assert elements.begin_next() is None
+        assert not elements.begin_next()
     assert seen() == ([], 1) and "recorded" in described(elements)["detail"]
 
 
@@ -108,5 +108,5 @@ def test_no_element_begins_that_could_not_be_recorded() -> None:
     elements = batch()
     run_one(elements)
     with full_disk(0):
-        assert elements.begin_next() is None
+        assert not elements.begin_next()
     assert seen() == ([3], 1) and described(elements)["reason"] == "exec_failed"

@@ -29,7 +29,6 @@ STAGE_SETUP, STAGE_WORKDIR, STAGE_EXEC = 0, 1, 2
 EXEC_WAIT_MS = 50
 GUARD = os.path.join(os.path.dirname(os.path.abspath(__file__)), f"guard.{platform.machine()}")
 HAS_GUARD = os.access(GUARD, os.X_OK)
-GUARD_STATUS = 3
 # When memory runs out, the kernel kills the job before its supervisor.
 SCORE_FILE, SCORE = "/proc/self/oom_score_adj", b"1000"
 EXIT_WORKDIR, EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND = 125, 126, 127
@@ -103,11 +102,8 @@ class Command:
         self._order = order
         self._ends = ends
         self._env = {os.fsencode(name): os.fsencode(text) for name, text in order["env"].items()}
-        self._arguments = [*map(os.fsencode, _guard_arguments(order))]
-        self._moves = [
-            (os.POSIX_SPAWN_DUP2, end, to)
-            for end, to in zip(ends, (0, 1, 2, GUARD_STATUS), strict=True)
-        ]
+        self._arguments = [*map(os.fsencode, _guard_arguments("guard", order))]
+        self._moves = _moves(ends)
 
     def start(self, variables: dict[bytes, bytes]) -> int:
         """Start a process, with these variables too; return its pid. The streams stay open.
@@ -170,10 +166,30 @@ def explain_failure(raw: bytes, order: Order) -> tuple[int, str]:
     return EXIT_NOT_FOUND, f"the command {name} was not found{where}"
 
 
-def _guard_arguments(order: Order) -> list[str]:
+def spawn_starter(order: Order, ends: list[int], variables: Iterable[bytes]) -> int:
+    """Spawn the starter of guard.c, and return its pid. Raises OSError.
+
+    `ends` are those of the command, and of the pipes for requests and pids. `variables` are the
+    names that requests set.
+    """
+    if any(end < to for to, end in enumerate(ends)):  # a move would close what another one needs
+        raise OSError(errno.EMFILE, "the starter needs the first descriptors")
+    env = {os.fsencode(name): os.fsencode(text) for name, text in order["env"].items()}
+    for name in variables:
+        env.pop(name, None)
+    arguments = _guard_arguments("starter", order)
+    return os.posix_spawn(GUARD, arguments, env, file_actions=_moves(ends))
+
+
+def _moves(ends: Iterable[int]) -> list[tuple[int, int, int]]:
+    """Return the actions that give a spawned process these descriptors, from 0 on."""
+    return [(os.POSIX_SPAWN_DUP2, end, to) for to, end in enumerate(ends)]
+
+
+def _guard_arguments(role: str, order: Order) -> list[str]:
     """Return the arguments of the guard, which guard.c describes."""
     return [
-        "guard",
+        role,
         str(os.getpid()),
         " ".join(map(str, order["account"])),
         order["workdir"],

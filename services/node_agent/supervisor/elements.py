@@ -18,6 +18,7 @@ from services.node_agent.supervisor import child
 from services.node_agent.supervisor.element_journal import Journal, JournalError
 from services.node_agent.supervisor.ending import LEASE_EXPIRED, NS_PER_S, STOPPED, Ending
 from services.node_agent.supervisor.order import Order
+from services.node_agent.supervisor.starter import Starter
 
 # The machine has no room now, which is no fault of the element.
 PASSING = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
@@ -46,7 +47,9 @@ class Elements:
         self._failed = 0
         self._began_ns = 0
         self._failure = b""
+        self._starter: Starter | None = None
         self._command: child.Command | None = None
+        self._pid = 0
         self._ours = NOT_OPEN
         self._ends: child.Ends | None = None
         self._is_late = False
@@ -68,29 +71,32 @@ class Elements:
         """Open the streams of all elements, and start the first one. Raises OSError."""
         self._ours, self._ends = child.open_streams(self._order)
         self._command = child.Command(self._order, self._ends)
-        return self._ours._replace(pid=self._begin(self._command))
+        self._begin(self._command, None)
+        self._starter = Starter(self._order, self._ends)
+        return self._ours._replace(pid=self._pid)
 
-    def _begin(self, command: child.Command) -> int:
-        """Start the next element; return its pid. Raises OSError if it cannot be started."""
+    def _begin(self, command: child.Command, starter: Starter | None) -> None:
+        """Start the next element. Raises OSError if it cannot be started."""
         self._journal.begin(self._place, self._mean_ns)
         number = b"%d" % self._numbers[self._place]
         self._began_ns, self._is_late = time.monotonic_ns(), False
+        variables = dict.fromkeys(self._names, number)
+        self._pid = 0
         try:
-            return command.start(dict.fromkeys(self._names, number))
+            if starter is None or not starter.start(variables):
+                self._pid = command.start(variables)
         except OSError as error:
             if error.errno in PASSING:
                 self._journal.retract(self._place)
             raise
 
-    def begin_next(self) -> int | None:
-        """Start the next element that can be started, and return its pid.
-
-        Return None if none is left or there is trouble.
-        """
+    def begin_next(self) -> bool:
+        """Start the next element that can be started; False if none is left or there is trouble."""
         assert self._command is not None
         while not self.is_complete and not self.trouble:
             try:
-                return self._begin(self._command)
+                self._begin(self._command, self._starter)
+                return True
             except OSError as error:
                 what = f"an element could not be started: {error}"
                 if isinstance(error, JournalError) or error.errno in PASSING:
@@ -98,7 +104,27 @@ class Elements:
                     break
                 self.detail = what
                 self._end(child.EXIT_NOT_EXECUTABLE)
-        return None
+        return False
+
+    @property
+    def pid(self) -> int:
+        """The main process of this element; 0 until it has begun."""
+        if not self._pid and self._starter is not None:
+            self._pid = self._starter.take_pid()
+        return self._pid
+
+    @property
+    def starter_pid(self) -> int:
+        """The starter; 0 while there is none."""
+        return self._starter.pid if self._starter is not None else 0
+
+    def has_starter_ended(self, pid: int) -> bool:
+        """Note the end of a child; return whether it was the starter."""
+        return self._starter is not None and self._starter.has_ended(pid)
+
+    def is_all_ended(self) -> bool:
+        """Return whether the supervisor has no children but the starter."""
+        return self._starter is not None and self._starter.pid > 0 and self._starter.is_alone()
 
     def due_ns(self) -> int | None:
         """Return the time until this element reaches its limit; None if it has none any more."""
@@ -122,6 +148,9 @@ class Elements:
         failure = child.explain_failure(raw, self._order) if raw else None
         if raw and failure is not None and _is_passing(raw):
             self._retract(failure[1])
+            return
+        if not raw and not self.pid:
+            self._retract("its starter was ended")
             return
         result = _result(status, failure, ending.is_late)
         if ending.reason is not None and not ending.is_late:
@@ -169,6 +198,8 @@ class Elements:
     def close(self) -> None:
         with contextlib.suppress(JournalError):  # results that a power cut destroys count as lost
             self._journal.close()
+        if self._starter is not None:
+            self._starter.close()
         if self._ends is not None:
             child.close_ends(self._ends)
 

@@ -30,7 +30,8 @@ class Ending:
     `reason` is why the main process was told to end; None if it was not. `left_behind` counts the
     processes that outlived a main process which was not killed with everything. `told` is why the
     attempt was told to end, also after its main process; `is_late`: the element was told to end,
-    because its own time was over. Times are CLOCK_BOOTTIME nanoseconds.
+    because its own time was over. `job_pid` is 0 while it is not known. `spared` are children that
+    do not belong to the job. Times are CLOCK_BOOTTIME nanoseconds.
     """
 
     def __init__(self, job_pid: int, deadline: "memoryview[int] | None") -> None:
@@ -38,7 +39,8 @@ class Ending:
         self.told: str | None = None
         self.is_late = False
         self.left_behind = 0
-        self._job_pid = job_pid
+        self.job_pid = job_pid
+        self.spared: list[int] = []
         self._deadline = deadline
         self._main_alive = True
         self._sent = 0
@@ -71,7 +73,7 @@ class Ending:
 
     def begin_again(self, job_pid: int) -> None:
         """Begin the next element, after nothing of the last one was left."""
-        self._job_pid, self._main_alive, self.is_late = job_pid, True, False
+        self.job_pid, self._main_alive, self.is_late = job_pid, True, False
         self._kill_at_ns = self._killing_since_ns = None
 
     def main_ended(self, now_ns: int, killed: bool) -> None:
@@ -97,7 +99,7 @@ class Ending:
             self.stop(signal.SIGTERM, max(0, kill_at_ns - now_ns), now_ns, LEASE_EXPIRED)
         if self._kill_at_ns is not None and now_ns >= self._kill_at_ns:
             self._killing_since_ns = self._killing_since_ns or now_ns
-            processes.kill_below(os.getpid())
+            processes.kill_below(os.getpid(), self.spared)
 
     def given_up(self, now_ns: int) -> bool:
         """Return whether processes that SIGKILL did not end hang in the kernel."""
@@ -122,12 +124,12 @@ class Ending:
         below = [
             found
             for pid in processes.descendants(os.getpid())
-            if (found := processes.process(pid)) is not None
+            if pid not in self.spared and (found := processes.process(pid)) is not None
         ]
-        inside = [found.pid for found in below if self._main_alive and found.group == self._job_pid]
+        inside = [found.pid for found in below if self._main_alive and found.group == self.job_pid]
         if inside:
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._job_pid, number)
+                os.killpg(self.job_pid, number)
         processes.send([found.pid for found in below if found.pid not in inside], number)
         return len(below)
 

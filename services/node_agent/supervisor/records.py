@@ -26,6 +26,7 @@ FAILURE = "container.err"
 # The id of the attempt's container.
 CONTAINER = "container.id"
 
+OUT_OF_MEMORY = "out_of_memory"
 EXIT_BYTES = 4096
 MAX_LEFTOVERS = 16
 MAX_DETAIL_CHARS = 400
@@ -191,6 +192,21 @@ def _fitting(detail: str) -> str:
     while len(json.dumps(shown)) > MAX_DETAIL_BYTES:
         shown = shown[:-1]
     return shown
+
+
+def note_out_of_memory(record: ExitRecord, kills: int, limit_bytes: int) -> str:
+    """Note that the kernel ended processes for lack of memory; return the beginning of the detail.
+
+    A job that was told to end, or succeeded all the same, keeps its reason.
+    """
+    if record["reason"] == "signalled" or (record["reason"] == "exited" and record["exit_code"]):
+        record["reason"] = OUT_OF_MEMORY
+    where = (
+        f"at the job's limit of {limit_bytes >> 20} MiB"
+        if limit_bytes
+        else "because the machine had no more"
+    )
+    return f"out of host memory: the kernel ended {kills} of its processes {where}; "
 
 
 def leftovers_of(pids: Iterable[int]) -> list[Leftover]:

@@ -17,7 +17,7 @@ from services.node_agent.machine import processes
 from services.node_agent.machine.cgroups import Group
 from services.node_agent.machine.poll_loop import READ, PollLoop
 from services.node_agent.supervisor import child, lease, records
-from services.node_agent.supervisor.control import Control
+from services.node_agent.supervisor.control import Connection, Control
 from services.node_agent.supervisor.elements import EXEC_FAILED, Elements
 from services.node_agent.supervisor.ending import LEASE_EXPIRED, NS_PER_S, Ending, lease_is_over
 from services.node_agent.supervisor.execs import Execs
@@ -28,7 +28,6 @@ from services.node_agent.supervisor.requests import Requests
 from services.node_agent.supervisor.stdin_feed import StdinFeed
 from services.node_agent.supervisor.telling import Telling
 
-OUT_OF_MEMORY = "out_of_memory"
 SHUTDOWN_GRACE_NS = 10 * NS_PER_S
 WAKE_BYTES = 4096
 # Bounded, because clients may use the control socket all the time; a pipe takes two reads.
@@ -135,9 +134,7 @@ class AttemptSupervision:
         self._failure: tuple[int, str] | None = None
         self._childless = False
         self._executed = False
-        self._control = Control(
-            self._loop, lambda request, connection: self._requests.answer(request, connection)
-        )
+        self._control = Control(self._loop, self._answer)
         self.identity = _identity(order, self._control.name, group)
 
     def _begin(self, job: child.Child) -> None:
@@ -184,6 +181,7 @@ class AttemptSupervision:
         while not self._is_finished(now_ns):
             self._loop.run_once(self._sleep_ns(now_ns))
             now_ns = processes.boottime_ns()
+            self._note_pid()
             if self._elements is not None:
                 self._elements.enforce(self._ending, now_ns)
             self._ending.enforce(now_ns)
@@ -206,14 +204,23 @@ class AttemptSupervision:
             return False
         self._take_rest()
         self._elements.ended(self._main_status, self._ending)
-        pid = self._elements.begin_next() if self._ending.told is None else None
-        if pid is None:
+        if self._ending.told is not None or not self._elements.begin_next():
             self._ending.reason = self._ending.told
             return False
-        self._pid, self._main_status, self._childless = pid, None, False
+        self._pid, self._main_status, self._childless = 0, None, False
         self._stdout.heading = self._stderr.heading = self._elements.heading
-        self._ending.begin_again(pid)
+        self._ending.begin_again(0)
+        self._ending.spared = [self._elements.starter_pid]
         return True
+
+    def _note_pid(self) -> None:
+        """Note the process of an element as soon as it has begun."""
+        if not self._pid and self._elements is not None:
+            self._pid = self._ending.job_pid = self._elements.pid
+
+    def _answer(self, request: dict[str, Any], connection: Connection) -> dict[str, Any] | None:
+        self._note_pid()
+        return self._requests.answer(request, connection)
 
     def _take_rest(self) -> None:
         """Read what ended processes left in their pipes."""
@@ -256,10 +263,18 @@ class AttemptSupervision:
                 self._childless = True
                 break
             if pid == 0:
+                if self._elements is not None and self._main_status is not None:
+                    self._childless = self._elements.is_all_ended()
                 break
-            if pid == self._pid:
+            if self._elements is not None and self._elements.has_starter_ended(pid):
+                self._ending.spared = []  # another process may get its pid
+                continue
+            if self._execs.reaped(pid, status):
+                exec_ended = True
+                continue
+            self._note_pid()
+            if pid == self._pid or not self._pid:  # without a pid it ended before it executed
                 self._main_status, main_ended = status, True
-            exec_ended = self._execs.reaped(pid, status) or exec_ended
         if exec_ended:
             self._control.retry()
         if main_ended and not self._childless:
@@ -365,7 +380,8 @@ class AttemptSupervision:
             how = records.read_failure(".") or how
         record["reason"] = self._ending.reason or record["reason"]
         if kills:
-            how = self._out_of_memory(record, kills) + how
+            limit = self._order["limits"].get("memory_bytes", 0)
+            how = records.note_out_of_memory(record, kills, limit) + how
         why = {
             "stopped": " after a stop was requested",
             LEASE_EXPIRED: " because the node's lease ran out",
@@ -381,20 +397,3 @@ class AttemptSupervision:
             else ""
         )
         record["detail"] = how + why + left + rest
-
-    def _out_of_memory(self, record: ExitRecord, kills: int) -> str:
-        """Return the reason if the kernel killed processes for lack of memory.
-
-        A job that was told to end, or succeeded all the same, keeps its reason.
-        """
-        if record["reason"] == "signalled" or (
-            record["reason"] == "exited" and record["exit_code"]
-        ):
-            record["reason"] = OUT_OF_MEMORY
-        limit = self._order["limits"].get("memory_bytes", 0)
-        where = (
-            f"at the job's limit of {limit >> 20} MiB"
-            if limit
-            else "because the machine had no more"
-        )
-        return f"out of host memory: the kernel ended {kills} of its processes {where}; "
