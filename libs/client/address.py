@@ -1,13 +1,12 @@
 """Which cluster and which key a client uses: its arguments over the environment over the profile.
 
-The key of a profile goes only to the address of that profile. Tests:
-tests/unit/test_client_address.py.
+Tests: tests/unit/test_client_address.py.
 """
 
 import os
 from collections.abc import Mapping
 
-from libs.client.profile import Profile, kept_of, profile_path
+from libs.client.profile import Profile
 from libs.common.errors import Refused
 
 URL: str = "MUSTER_URL"
@@ -39,15 +38,6 @@ def chosen(
     return found
 
 
-def key_of_another(environ: Mapping[str, str], url: str) -> bool:
-    """Return whether the key in use is the profile's, and the profile is of another address."""
-    if environ.get(KEY):
-        return False
-    stored = kept_of(profile_path(environ))
-    return stored is None or stored.url.rstrip("/") != url.rstrip("/")
-
-
-def at_address(profile: Profile, without_key: bool) -> Profile:
+def at_address(profile: Profile) -> Profile:
     """Return the profile of an address that an argument named."""
-    found = profile._replace(source="the argument url")
-    return found._replace(key="", user="") if without_key else found
+    return profile._replace(source="the argument url")

@@ -1,8 +1,8 @@
 """The profile: the gateway's address and the key, as `muster up` or `muster login` wrote them.
 
 MUSTER_URL and MUSTER_API_KEY override the file ($MUSTER_PROFILE, else muster/profile.json in the
-configuration directory). Without a file the default address applies. Tests:
-tests/unit/test_client_profile.py.
+configuration directory). Without a file the default address applies. The key of a profile goes only
+to the address of that profile. Tests: tests/unit/test_client_profile.py.
 """
 
 import json
@@ -82,6 +82,8 @@ def read_profile(environ: Mapping[str, str] = os.environ) -> Profile:
     url, source = _address(environ, path, stored)
     if key := environ.get("MUSTER_API_KEY"):
         user = environ.get("MUSTER_USER", "")  # empty: the key's own user
+    elif "key" in stored and url.rstrip("/") != _text(stored, "gateway").rstrip("/"):
+        key, user = "", ""  # the address is another one than the key's
     else:
         key, user = _text(stored, "key"), _text(stored, "user") or local_user(environ)
     return Profile(

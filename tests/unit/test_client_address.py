@@ -1,11 +1,10 @@
 """Which cluster and which key a client uses: arguments, then the environment, then the profile."""
 
-import json
 from pathlib import Path
 
 import pytest
 
-from libs.client.address import at_address, chosen, key_of_another
+from libs.client.address import at_address, chosen
 from libs.client.profile import Profile
 from libs.common.errors import Refused
 
@@ -29,17 +28,6 @@ def test_a_key_that_no_header_can_hold_is_refused(key: str) -> None:
         chosen({}, None, key, None)
 
 
-def test_the_key_of_a_profile_goes_to_its_own_address_only(tmp_path: Path) -> None:
-    path = tmp_path / "profile.json"
-    environ = {"MUSTER_PROFILE": str(path)}
-    assert key_of_another(environ, "http://a:1")
-    path.write_text(json.dumps({"gateway": "http://a:1", "key": "k"}))
-    assert not key_of_another(environ, "http://a:1/")
-    assert key_of_another(environ, "http://b:1")
-    assert not key_of_another({**environ, "MUSTER_API_KEY": "k-env"}, "http://b:1")
-
-
 def test_an_address_from_an_argument_is_named_as_the_source() -> None:
     profile = Profile(url="http://a", key="k", source="x", user="ada", state="")
-    assert at_address(profile, False) == profile._replace(source="the argument url")
-    assert at_address(profile, True)[1:4] == ("", "the argument url", "")
+    assert at_address(profile) == profile._replace(source="the argument url")

@@ -28,6 +28,14 @@ def test_the_environment_overrides_the_profile(tmp_path: Path) -> None:
     assert (profile.url, profile.key, profile.source) == ("https://x", "other", "MUSTER_URL")
 
 
+def test_the_key_of_a_profile_goes_to_its_own_address_only(tmp_path: Path) -> None:
+    environ = written(tmp_path / "p.json", {"gateway": "http://h:1", "key": "k", "user": "ada"})
+    for own in ("http://h:1", "http://h:1/"):
+        assert read_profile({**environ, "MUSTER_URL": own})[1:4] == ("k", "MUSTER_URL", "ada")
+    for other in ("http://evil:1", "https://h:1", "http://h:1@evil"):
+        assert read_profile({**environ, "MUSTER_URL": other})[1:4] == ("", "MUSTER_URL", "")
+
+
 def test_without_a_profile_the_default_address_applies(tmp_path: Path) -> None:
     assert (
         read_profile({"MUSTER_PROFILE": str(tmp_path / "none"), "USER": "ada"}).url == DEFAULT_URL

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from libs.client import calls
-from libs.client.address import at_address, chosen, key_of_another
+from libs.client.address import at_address, chosen
 from libs.client.synchronous.allocations import Allocations
 from libs.client.synchronous.connection import Connection
 from libs.client.synchronous.deployments import Models
@@ -52,7 +52,7 @@ class Client:
             environ = chosen(os.environ, url, key, profile)
             found, patience_s = read_profile(environ), away_s(environ)
             if url is not None:
-                found = at_address(found, key_of_another(environ, url))
+                found = at_address(found)
         except Refused as error:
             text = str(error)
             raise InvalidRequest(text, field=field_of(text) or "profile") from error
