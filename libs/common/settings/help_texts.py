@@ -252,7 +252,7 @@ HELP: Final = {
     ),
     "model_prefix_bytes": (
         "Memory of one gateway for remembering, for each model, which replica was sent which "
-        "prompts."
+        "prompts. All models together have eight times as much."
     ),
     "limits_answer_ms": (
         "Gateway: time for the quota service to grant a share of a tenant's requests or tokens "

@@ -31,6 +31,7 @@ from services.api_gateway.openai.waking import Waking
 from services.api_gateway.serving.fairness import SECOND_NS, Flow
 from services.api_gateway.serving.late_binding import LateBinding, Ticket
 from services.api_gateway.serving.prefix_index import chain
+from services.api_gateway.serving.prefix_space import PrefixSpace
 from services.api_gateway.serving.routing import Prompt
 from services.api_gateway.serving.token_estimate import TokenEstimate, script_of
 
@@ -51,14 +52,16 @@ WEIGHT: Final = Tenant(TenantId("")).weight
 class ModelQueue:
     """The queue of one model."""
 
-    def __init__(self, gateway: "Gateway", name: str, requests_of: dict[str, int]) -> None:
+    def __init__(
+        self, gateway: "Gateway", name: str, requests_of: dict[str, int], space: PrefixSpace
+    ) -> None:
         settings = gateway.settings
         self.gateway = gateway
         self.name = name
         self.estimate = TokenEstimate()
         self.latencies = Latencies()
         self.rules: LateBinding[Endpoint] = LateBinding(
-            bounds(settings), router(settings), requests_of=requests_of
+            bounds(settings), router(settings, space), requests_of=requests_of
         )
         self.tries = SecondTries(self)
         self.waking = Waking(self)

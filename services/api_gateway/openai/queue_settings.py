@@ -8,11 +8,14 @@ from libs.common.settings.settings import Settings
 from libs.common.state.cluster import Endpoint
 from services.api_gateway.serving.admission import Bounds
 from services.api_gateway.serving.prefix_index import PrefixIndex
+from services.api_gateway.serving.prefix_space import PrefixSpace
 from services.api_gateway.serving.routing import HELD_ROOM_TOKENS, MS_NS, ROOM_TOKENS, Router
 from services.api_gateway.views.models import PRIORITIES
 
 # One tenant's waiting requests may hold this part of the gateway's open requests.
 TENANT_PART: Final = 4
+# The prefix indexes of all models together may be as large as so many of one model.
+INDEXES: Final = 8
 # Without a bound.
 NO_BOUND: Final = 1 << 62
 
@@ -29,7 +32,12 @@ def bounds(settings: Settings) -> Bounds:
     )
 
 
-def router(settings: Settings) -> Router[Endpoint]:
+def prefix_space(settings: Settings) -> PrefixSpace:
+    """Return the space for the prefix indexes of all models."""
+    return PrefixSpace(INDEXES * settings.model_prefix_bytes)
+
+
+def router(settings: Settings, space: PrefixSpace) -> Router[Endpoint]:
     """Return the router of a model."""
     room = settings.model_room_tokens
     return Router(
@@ -38,4 +46,5 @@ def router(settings: Settings) -> Router[Endpoint]:
         held_room_tokens=room * HELD_ROOM_TOKENS // ROOM_TOKENS or NO_BOUND,
         room_requests=settings.model_room_requests or NO_BOUND,
         avoid_ns=settings.model_suspect_ms * MS_NS,
+        space=space,
     )

@@ -7,6 +7,7 @@ from libs.common.state.cluster import Endpoint
 from services.api_gateway.openai.errors import gateway_stopping
 from services.api_gateway.openai.model_queue import ModelQueue
 from services.api_gateway.openai.open_requests import OpenRequests
+from services.api_gateway.openai.queue_settings import prefix_space
 from services.api_gateway.serving.late_binding import LateBinding
 from services.api_gateway.views.models import PRIORITIES
 
@@ -25,13 +26,16 @@ class Queues:
         self.open = OpenRequests()
         self.queues: dict[str, ModelQueue] = {}
         self.requests_of: dict[str, int] = {}
+        self.prefixes = prefix_space(gateway.settings)
         self.is_stopping = False
 
     def of(self, name: str) -> ModelQueue:
         """Return the queue of a deployed model."""
         found = self.queues.get(name)
         if found is None:
-            found = self.queues[name] = ModelQueue(self.gateway, name, self.requests_of)
+            found = self.queues[name] = ModelQueue(
+                self.gateway, name, self.requests_of, self.prefixes
+            )
         return found
 
     def get(self, name: str) -> ModelQueue | None:
@@ -63,6 +67,7 @@ class Queues:
                 queue.refuse_all(queue.none_ready())
                 if queue.is_idle:
                     del self.queues[name]
+                    self.prefixes.remove(queue.rules.router.index)
             else:
                 queue.refresh()
         self.gateway.telemetry.models.queued(

@@ -131,12 +131,22 @@ class PrefixIndex(Generic[Replica]):
             entries.note(each, number, now_ns)
         self.used_bytes += entries.used_bytes - before
         while self.used_bytes > self.bytes_max:
-            self._shrink(max(self._tenants, key=lambda each: self._tenants[each].used_bytes))
+            tenant = max(self._tenants, key=lambda each: self._tenants[each].used_bytes)
+            self.drop(tenant, self.used_bytes - self.bytes_max)
 
-    def _shrink(self, tenant: str) -> None:
-        """Forget the tenant's least recently used entries until all need no more than they may."""
-        entries = self._tenants[tenant]
-        while entries.seen_ns and self.used_bytes > self.bytes_max:
+    def bytes_of(self, tenant: str) -> int:
+        """Return the bytes that the tenant's entries need."""
+        entries = self._tenants.get(tenant)
+        return entries.used_bytes + TENANT_BYTES if entries is not None else 0
+
+    def by_tenant(self) -> dict[str, int]:
+        """Return the bytes that each tenant's entries need."""
+        return {tenant: self.bytes_of(tenant) for tenant in self._tenants}
+
+    def drop(self, tenant: str, size: int) -> None:
+        """Forget the tenant's least recently used entries: at least `size` bytes, or all."""
+        entries, enough = self._tenants[tenant], self.used_bytes - size
+        while entries.seen_ns and self.used_bytes > enough:
             self.used_bytes -= entries.forget_oldest()
         if not entries.seen_ns:
             del self._tenants[tenant]

@@ -14,6 +14,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 from services.api_gateway.serving.loads import AVOID_NS, SECOND_NS, Loads, Sent
 from services.api_gateway.serving.prefix_index import BLOCK_BYTES, PrefixIndex
+from services.api_gateway.serving.prefix_space import PrefixSpace
 
 MS_NS: Final = 1_000_000
 # A replica holds a request's prompt if it holds this part of it.
@@ -174,8 +175,10 @@ class Router(Generic[Replica]):
         room_requests: int = ROOM_REQUESTS,
         penalty_ns: int = PENALTY_NS,
         avoid_ns: int = AVOID_NS,
+        space: PrefixSpace | None = None,
     ) -> None:
         self.index: PrefixIndex[Replica] = index if index is not None else PrefixIndex()
+        self.space = space
         self.loads: Loads[Replica] = Loads(avoid_ns)
         self.room_tokens = room_tokens
         self.held_room_tokens = held_room_tokens
@@ -213,6 +216,8 @@ class Router(Generic[Replica]):
         assert route.replica is not None, "no replica was chosen"
         if prompt.hashes:
             self.index.add(prompt.hashes, route.replica, now_ns, prompt.tenant)
+            if self.space is not None:
+                self.space.note(self.index)
         if prompt.session:
             self._sessions[prompt.session] = route.replica
             self._sessions.move_to_end(prompt.session)

@@ -1,0 +1,50 @@
+"""Bounds the bytes of the prefix indexes of all models in one gateway.
+
+A tenant may deploy any number of models, so a bound for each index is not enough. If all together
+need too much, the tenant that has most in all loses its least recently used entries, in the index
+where it has most. Pure. Tests: tests/unit/test_serving_prefix_space.py.
+"""
+
+from collections import Counter
+from typing import Any, Final
+
+from services.api_gateway.serving.prefix_index import PrefixIndex
+
+# After a loss this part of the space is free, so that not each prompt has to look for the largest.
+FREE_PART: Final = 16
+
+
+class PrefixSpace:
+    """The indexes of one gateway, and the bytes that they need together."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes_max = bytes_max
+        self.used_bytes = 0
+        self._of: dict[PrefixIndex[Any], int] = {}
+
+    def note(self, index: PrefixIndex[Any]) -> None:
+        """Count the bytes of an index that has changed, and let tenants lose what is too much."""
+        self._count(index)
+        if self.used_bytes <= self.bytes_max:
+            return
+        enough = self.bytes_max - self.bytes_max // FREE_PART
+        while self.used_bytes > enough:
+            tenant = self._largest()
+            index = max(self._of, key=lambda each: each.bytes_of(tenant))
+            index.drop(tenant, self.used_bytes - enough)
+            self._count(index)
+
+    def remove(self, index: PrefixIndex[Any]) -> None:
+        """Count the bytes of an index no longer, because its model is gone."""
+        self.used_bytes -= self._of.pop(index, 0)
+
+    def _count(self, index: PrefixIndex[Any]) -> None:
+        self.used_bytes += index.used_bytes - self._of.get(index, 0)
+        self._of[index] = index.used_bytes
+
+    def _largest(self) -> str:
+        """Return the tenant whose entries need most in all indexes."""
+        found = Counter[str]()
+        for index in self._of:
+            found.update(index.by_tenant())
+        return found.most_common(1)[0][0]

@@ -1,0 +1,42 @@
+"""The prefix indexes of all models of a gateway stay within one bound."""
+
+from services.api_gateway.serving.prefix_index import PrefixIndex, chain
+from services.api_gateway.serving.prefix_space import PrefixSpace
+
+TEXT = b"".join(b"%04d" % number * 64 for number in range(8))
+BYTES_MAX = 1 << 20
+
+
+def test_a_flood_over_many_models_displaces_its_own_prompts_first() -> None:
+    space = PrefixSpace(BYTES_MAX)
+    indexes: list[PrefixIndex[str]] = [PrefixIndex(BYTES_MAX) for _ in range(50)]
+    modest = chain(b"modest", TEXT)
+    indexes[0].add(modest, "r", 0, "modest")
+    space.note(indexes[0])
+    for number in range(5_000):
+        index = indexes[number % len(indexes)]
+        index.add(chain(b"greedy", TEXT + b"%06d" % number * 256), "r", 1, "greedy")
+        space.note(index)
+        assert space.used_bytes <= BYTES_MAX
+        assert space.used_bytes == sum(each.used_bytes for each in indexes)
+    assert indexes[0].matches(modest, ("r",), 2, "modest") == [8]
+
+
+def test_a_model_that_is_gone_leaves_its_space_to_others() -> None:
+    space = PrefixSpace(BYTES_MAX)
+    index: PrefixIndex[str] = PrefixIndex(BYTES_MAX)
+    index.add(chain(b"", TEXT), "r", 0, "t")
+    space.note(index)
+    assert space.used_bytes == index.used_bytes > 0
+    for _ in range(2):
+        space.remove(index)
+        assert space.used_bytes == 0
+
+
+def test_one_entry_that_is_larger_than_the_space_is_forgotten() -> None:
+    space = PrefixSpace(100)
+    index: PrefixIndex[str] = PrefixIndex(BYTES_MAX)
+    index.add(chain(b"", TEXT), "r", 0, "t")
+    space.note(index)
+    assert space.used_bytes == index.used_bytes == 0
+    assert index.bytes_of("t") == 0
