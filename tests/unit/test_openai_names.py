@@ -101,6 +101,15 @@ def test_a_shared_model_never_takes_a_name_of_the_guest_s_own_models() -> None:
     assert found.table("c", False)["gpt-4o"] == "gpt-4o"
 
 
+def test_a_model_for_everyone_takes_no_name_of_the_guest_s_undeployed_models() -> None:
+    own = deployed("llama", "b", "Org/M"), f.ModelUndeployed(name="llama", tenant=TenantId("b"))
+    theirs = deployed("x", "a", "Org/M"), alias("x", "llama", "chat")
+    found = names(*own, *theirs, share("x", "*")).table("b", False)
+    assert found == {"x": "x", "chat": "x"}
+    chosen = names(*own, *theirs, share("x", "b")).table("b", False)
+    assert chosen == dict.fromkeys(("x", "Org/M", "llama", "chat"), "x")
+
+
 def test_of_two_shared_models_with_one_alias_the_one_that_was_shared_first_has_it() -> None:
     found = names(
         *(deployed("x", "a"), deployed("y", "b"), alias("y", "m"), alias("x", "m")),

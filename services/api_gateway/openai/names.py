@@ -4,9 +4,10 @@ Pure. A tenant's own models come first: their names, then their aliases, then th
 servers know, then their adapters. Then come models that other tenants share with it; of two with
 the same name the one that had the name and was shared first. So a tenant that shares a model takes
 over no name of another tenant's own models, and by a new alias or adapter none of a model that was
-shared earlier. Operators also reach every other model by its name. An adapter is named alone, or as
-MODEL:ADAPTER. Tests: tests/unit/test_openai_names.py and
-docs/decisions/0054-aliases-are-names-within-a-tenant.md.
+shared earlier. The names of a tenant's undeployed models stay its own against models that are
+shared with everyone: while it replaces a model, its prompts go to no stranger. Operators also reach
+every other model by its name. An adapter is named alone, or as MODEL:ADAPTER.
+Tests: tests/unit/test_openai_names.py and docs/decisions/0054-aliases-are-names-within-a-tenant.md.
 """
 
 from collections.abc import Iterator
@@ -55,6 +56,7 @@ class Names:
         self._tables: dict[tuple[str, bool], Table] = {}
         self._add_own(deployed)
         self._shared = _shared(deployed)
+        self._former = _former(cluster)
 
     def _add_own(self, deployed: list[Model]) -> None:
         for model in deployed:
@@ -78,7 +80,9 @@ class Names:
         found = self._tables.get((tenant, sees_all))
         if found is None:
             found = dict(self.own.get(tenant, {}))
-            for share in sorted((*self._shared.get(tenant, ()), *self._shared.get(EVERYONE, ()))):
+            former = self._former.get(tenant, set())
+            public = [s for s in self._shared.get(EVERYONE, ()) if s.name not in former]
+            for share in sorted((*self._shared.get(tenant, ()), *public)):
                 found.setdefault(share.name, share.model)
             for name in self.deployed if sees_all else ():
                 found.setdefault(name, name)
@@ -86,6 +90,15 @@ class Names:
                 found.setdefault(adapter.whole, adapter.whole)
             self._tables[tenant, sees_all] = found
         return found
+
+
+def _former(cluster: Cluster) -> dict[str, set[str]]:
+    """Return the names of the undeployed models of each tenant; their aliases are not known."""
+    found: dict[str, set[str]] = {}
+    for model in cluster.models.values():
+        if not model.deployed:
+            found.setdefault(model.tenant, set()).update(names_of(model))
+    return found
 
 
 class _Named(NamedTuple):
