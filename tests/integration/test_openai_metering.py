@@ -4,6 +4,8 @@ import asyncio
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.integration.openai_replica import USAGE
 from tests.integration.openai_world import CHAT, Ledger, error_of, model_world
 
@@ -111,6 +113,53 @@ class TestMetering:
             while not ledger.settled:
                 await asyncio.sleep(0.01)
             assert ledger.settled == [None] and ledger.left == 1_000 - ledger.reserved[0]
+
+    async def test_a_client_that_got_more_than_it_reserved_pays_for_that(
+        self, tmp_path: Path
+    ) -> None:
+        async with model_world(tmp_path) as (world, _):
+            world.gateway.meter = ledger = Ledger(1_000)
+            body = {
+                "model": "m",
+                "max_tokens": 1,
+                "stream": True,
+                "x_chunks": 1_000,
+                "x_gap_s": 0.0005,
+            }
+            async with world.session.post(world.url + CHAT, json=body) as response:
+                seen = b""
+                while seen.count(b"data: ") < 300:
+                    seen += await response.content.readany()
+                response.close()
+            while not ledger.settled:
+                await asyncio.sleep(0.01)
+            assert ledger.settled[0] is not None
+            assert ledger.settled[0] >= 300 > ledger.reserved[0]
+
+    async def test_a_limit_that_the_server_ignores_is_no_limit(self, tmp_path: Path) -> None:
+        async with model_world(tmp_path, model_output_tokens=77) as (world, replica):
+            world.gateway.meter = ledger = Ledger(1_000)
+            for given in ({"max_output_tokens": 1}, {"max_tokens": -1}):
+                await world.ask("POST", CHAT, json={"model": "m", **given})
+                assert json.loads(replica.bodies[-1])["max_tokens"] == 77
+            assert min(ledger.reserved) > 77
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"model":"m","messages":[],"max_tokens":null,"\xff":1}',
+        b'{"model":"m","stream":true,"max_tokens":1,"stream_options":{"\xff":true}}',
+    ],
+)
+async def test_a_body_that_cannot_be_changed_is_a_400_and_reserves_nothing(
+    tmp_path: Path, body: bytes
+) -> None:
+    async with model_world(tmp_path) as (world, replica):
+        world.gateway.meter = ledger = Ledger(1_000)
+        async with world.session.post(world.url + CHAT, data=body) as response:
+            assert "not valid JSON" in (await error_of(response, 400))["message"]
+        assert ledger.reserved == [] == replica.bodies
 
 
 async def test_requests_and_first_tokens_are_measured_by_model(tmp_path: Path) -> None:

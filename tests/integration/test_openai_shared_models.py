@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.integration.gateway_world import World, gateway_world
-from tests.integration.openai_replica import running
+from tests.integration.openai_replica import USAGE, running
 from tests.integration.openai_world import CHAT, MESSAGES, Ledger, add_replicas
 from tests.integration.test_openai_named_models import chat, deployed, listed
 
@@ -92,6 +92,31 @@ async def test_a_guest_can_change_nothing_and_reads_nothing_else(tmp_path: Path)
             await eve.ask(method, f"/v1/deployments/m{path}", 404, **body)
         await eve.ask("GET", "/v1/jobs/m-1", 404)
         await eve.ask("GET", "/v1/jobs/m-1/output", 404)
+
+
+@pytest.mark.parametrize("streams", [False, True])
+async def test_the_server_of_a_shared_model_cannot_charge_a_guest_more_than_it_reserved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, streams: bool
+) -> None:
+    monkeypatch.setitem(USAGE, "total_tokens", 1 << 40)
+    async with (
+        gateway_world(tmp_path) as world,
+        running() as replica,
+        member(world, "eve", "biology") as eve,
+    ):
+        await deployed(world, "m")
+        await add_replicas(world, "m", replica)
+        await shared(world, "biology")
+        world.gateway.meter = ledger = Ledger(1_000)
+        body = {"model": "m", "max_tokens": 50, "stream": streams}
+        async with eve.session.post(eve.url + CHAT, json=body) as response:
+            assert response.status == 200 and await response.read()
+        assert ledger.settled == ledger.reserved
+        (counts,) = world.gateway.usage.rows.values()
+        assert counts.inputs + counts.outputs <= ledger.reserved[0]
+        async with world.session.post(world.url + CHAT, json=body) as response:
+            await response.read()
+        assert ledger.settled[1] == 1 << 40  # the owner's own server says it
 
 
 async def test_what_is_not_shared_stays_a_404_and_a_share_ends_at_once(tmp_path: Path) -> None:

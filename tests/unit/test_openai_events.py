@@ -148,3 +148,11 @@ def test_usage_is_read_the_same_whatever_ends_the_lines(events: list[bytes], str
     found = plain.feed(whole)
     assert found == returns.feed(whole.replace(b"\n", b"\r\n")).replace(b"\r\n", b"\n")
     assert plain.usage == returns.usage
+
+
+def test_a_usage_counts_at_most_what_it_may() -> None:
+    usage = Usage(prompt_tokens=5, completion_tokens=7)
+    assert usage.at_most(12) is usage
+    for most, inputs, outputs in ((11, 5, 6), (3, 3, 0), (0, 0, 0)):
+        found = usage.at_most(most)
+        assert (found.inputs, found.outputs, found.tokens) == (inputs, outputs, most)

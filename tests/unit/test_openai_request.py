@@ -7,7 +7,7 @@ import pytest
 from services.api_gateway.openai import request
 from services.api_gateway.openai.errors import ApiError
 from services.api_gateway.openai.events import TOKENS_MAX
-from services.api_gateway.openai.routes import CHAT, COMPLETIONS, EMBEDDINGS
+from services.api_gateway.openai.routes import CHAT, COMPLETIONS, EMBEDDINGS, RESPONSES, ROUTES
 
 
 def body(**fields: object) -> bytes:
@@ -24,7 +24,12 @@ def test_unknown_fields_and_nulls_are_accepted() -> None:
     wish = request.read(
         body(stream=None, stream_options=None, n=None, tools=[{"a": 1}], x={"y": [1, None]})
     )
-    assert (wish.model, wish.streams, wish.usage_asked, wish.bounded) == ("m", False, False, False)
+    assert (wish.model, wish.streams, wish.usage_asked, wish.is_bounded(CHAT)) == (
+        "m",
+        False,
+        False,
+        False,
+    )
 
 
 @pytest.mark.parametrize(
@@ -73,7 +78,7 @@ def test_asking_for_usage_keeps_the_client_s_other_stream_options(
 
 
 def test_a_bound_is_set_where_none_was() -> None:
-    assert json.loads(request.with_bound(body(max_tokens=None, a=[1]), 9)) == {
+    assert json.loads(request.with_bound(body(max_tokens=None, a=[1]), 9, CHAT)) == {
         "model": "m",
         "max_tokens": 9,
         "a": [1],
@@ -90,7 +95,7 @@ def test_a_bound_is_set_where_none_was() -> None:
     ],
 )
 def test_a_field_that_is_set_is_in_the_body_once(given: bytes) -> None:
-    pairs = json.loads(request.with_bound(given, 9), object_pairs_hook=list)
+    pairs = json.loads(request.with_bound(given, 9, CHAT), object_pairs_hook=list)
     assert pairs == [("model", "m"), ("max_tokens", 9)]
 
 
@@ -103,7 +108,46 @@ def test_the_worst_case_is_all_of_the_body_and_all_of_every_answer() -> None:
     assert worst(COMPLETIONS, max_tokens=7, prompt=[[1, 2], [3]]) == 14
     assert worst(COMPLETIONS, max_tokens=7, prompt=[1, 2, 3]) == 7
     assert worst(EMBEDDINGS, input="text") == 0
-    assert worst(CHAT, max_tokens=-5) == 0
+    for unbounded in (-5, 0):  # which some servers read as no limit
+        assert worst(CHAT, max_tokens=unbounded) == 100
+        assert worst(CHAT, max_tokens=unbounded, max_completion_tokens=5) == 100
+
+
+@pytest.mark.parametrize(
+    ("path", "ignored"),
+    [
+        (CHAT, "max_output_tokens"),
+        (COMPLETIONS, "max_completion_tokens"),
+        (COMPLETIONS, "max_output_tokens"),
+        (RESPONSES, "max_tokens"),
+        (RESPONSES, "max_completion_tokens"),
+    ],
+)
+def test_a_limit_that_the_route_s_servers_ignore_is_none(path: str, ignored: str) -> None:
+    data = body(**{ignored: 1})
+    assert worst(path, **{ignored: 1}) == 100
+    assert not request.read(data).is_bounded(path)
+    bounded = request.with_bound(data, 9, path)
+    assert json.loads(bounded)[ROUTES[path].bound] == 9
+    assert request.read(bounded).is_bounded(path)
+
+
+@pytest.mark.parametrize(
+    ("given", "bounded"),
+    [
+        ({"max_tokens": -1}, {"max_tokens": 9}),
+        ({"max_completion_tokens": -1}, {"max_completion_tokens": 9, "max_tokens": 9}),
+        ({"max_completion_tokens": None}, {"max_completion_tokens": None, "max_tokens": 9}),
+        (
+            {"max_tokens": 5, "max_completion_tokens": -1},
+            {"max_tokens": 9, "max_completion_tokens": 9},
+        ),
+    ],
+)
+def test_a_negative_limit_is_replaced(given: dict[str, object], bounded: dict[str, object]) -> None:
+    assert not request.read(body(**given)).is_bounded(CHAT)
+    assert json.loads(request.with_bound(body(**given), 9, CHAT)) == {"model": "m", **bounded}
+    assert request.read(body(max_tokens=0)).is_bounded(CHAT)  # which asks for no answer
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def test_a_server_that_sends_done_ends_such_a_stream_too() -> None:
 
 def test_a_request_to_responses_is_bounded_by_its_own_field() -> None:
     assert worst(RESPONSES) == 100 and worst(RESPONSES, max_output_tokens=7) == 7
-    body = request.with_bound(b'{"model":"m"}', 9, ROUTES[RESPONSES].bound)
+    body = request.with_bound(b'{"model":"m"}', 9, RESPONSES)
     assert json.loads(body) == {"model": "m", "max_output_tokens": 9}
 
 

@@ -144,6 +144,8 @@ class ModelBatches:
                 await self.dispatch(call, member.principal, guard)
             else:
                 part, replica = found
+                if part.usage is not None:
+                    part = part._replace(usage=part.usage.at_most(call.tokens_max))
                 self.gateway.usage.note_part(
                     member.principal, call.model, JobId(replica), part.usage
                 )

@@ -17,7 +17,7 @@ from services.api_gateway.openai import errors, reading
 from services.api_gateway.openai.body import Kept
 from services.api_gateway.openai.continuation import Continuation
 from services.api_gateway.openai.errors import ApiError
-from services.api_gateway.openai.events import DONE_EVENT, Events, Usage, usage_of
+from services.api_gateway.openai.events import DONE_EVENT, TOKENS_MAX, Events, Usage, usage_of
 from services.api_gateway.openai.form_body import FormBody
 from services.api_gateway.openai.guard import Guard
 from services.api_gateway.openai.metering import UNLIMITED, Grant
@@ -89,7 +89,8 @@ class Call:
     """The state of one request.
 
     `status` is the status of the client's answer, 0 until then. `tokens` are the used tokens as the
-    replicas counted them, None while unknown; `usage` is the present replica's own count. `heard`
+    replicas counted them, None while unknown; `usage` is the present replica's own count. At most
+    `tokens_max` count. `events` is the number of events of streams, each about a token. `heard`
     is called when a replica sends something that is not a failure, with the number of events with
     tokens in it; `begins` when the client's answer begins. `is_held`: the client of a stream got
     comments already. `model` is the deployed model that the name in the body stands for, `adapter`
@@ -102,6 +103,8 @@ class Call:
     metered = False
     strips_usage = False
     tokens: int | None = 0
+    tokens_max = TOKENS_MAX
+    events = 0
     status = 0
     streaming = False
     is_held = False
@@ -347,8 +350,8 @@ class Call:
         if self.continuation is not None:
             usage = self.continuation.total(usage)
         if usage is not None:
-            self.tokens = usage.tokens
-            self.usage = usage
+            self.usage = usage.at_most(self.tokens_max)
+            self.tokens = self.usage.tokens
 
     async def _begin(
         self, status: int, content_type: str, headers: list[tuple[bytes, bytes]], replica: str = ""

@@ -52,22 +52,32 @@ class Dispatch:
         if not meter.counts(principal, call.model):
             await self._guarded(call, principal, receive)
             return
-        unbounded, route = self.settings.model_output_tokens, call.route
-        worst = request.worst_case_tokens(call.fields, call.body, call.path, unbounded)
-        if call.form is not None:
-            worst = unbounded
+        # A body that cannot be changed is refused before anything is reserved.
+        worst = self._bound(call)
         call.spans.begin(LIMITS)
         call.grant = await meter.reserve(principal, call.model, worst)
         call.spans.done()
         call.metered = True
-        if route.bound and not call.fields.bounded:
-            call.body = request.with_bound(call.body, unbounded, route.bound)
-        if route.counts_on_request and call.fields.streams and not call.fields.usage_asked:
-            call.body, call.strips_usage = request.with_usage(call.body), True
+        model = self.gateway.cluster.models.get(call.model)
+        if model is not None and model.tenant != principal.tenant:
+            call.tokens_max = worst  # the server is not the tenant's own, and could say anything
         try:
             await self._guarded(call, principal, receive)
         finally:
-            meter.settle(call.grant, call.tokens)
+            meter.settle(call.grant, _used(call))
+
+    def _bound(self, call: Call) -> int:
+        """Return the most tokens that the request can use, and limit its answer to that.
+
+        Let the replica count them. Raises ApiError 400 if the body cannot be changed.
+        """
+        unbounded, route = self.settings.model_output_tokens, call.route
+        worst = request.worst_case_tokens(call.fields, call.body, call.path, unbounded)
+        if route.bound and not call.fields.is_bounded(call.path):
+            call.body = request.with_bound(call.body, unbounded, call.path)
+        if route.counts_on_request and call.fields.streams and not call.fields.usage_asked:
+            call.body, call.strips_usage = request.with_usage(call.body), True
+        return worst if call.form is None else unbounded
 
     async def _guarded(self, call: Call, principal: Principal, receive: Receive) -> None:
         """Dispatch under the guard.
@@ -281,7 +291,7 @@ class Dispatch:
         before, call.tokens, call.usage = call.tokens, None, None
         try:
             response, first = await answer()
-            call.heard = partial(queue.heard, asked, endpoint)
+            call.heard = partial(_heard, call, partial(queue.heard, asked, endpoint))
             await call.relay(
                 response=response,
                 guard=guard,
@@ -323,6 +333,22 @@ class Dispatch:
                 response.close()
             call.spans.left(endpoint, call.status, why)
             queue.end(asked, call)
+
+
+def _heard(call: Call, tell: Callable[[int], None], events: int) -> None:
+    call.events += events
+    tell(events)
+
+
+def _used(call: Call) -> int | None:
+    """Return the tokens to settle.
+
+    A client that leaves before the count comes pays for what it got, if that is more than the
+    reservation.
+    """
+    if call.tokens is None and call.events > call.grant.tokens:
+        return min(call.events, call.tokens_max)
+    return call.tokens
 
 
 def _cancellations_left(task: "asyncio.Task[object] | None") -> int:

@@ -52,6 +52,14 @@ class Usage(msgspec.Struct):
     def tokens(self) -> int:
         return min(TOKENS_MAX, max(self.total_tokens, self.inputs + self.outputs))
 
+    def at_most(self, most: int) -> "Usage":
+        """Return this usage, or one of `most` tokens if it has more."""
+        if self.tokens <= most:
+            return self
+        inputs = min(self.inputs, most)
+        outputs = min(self.outputs, most - inputs)
+        return Usage(inputs, outputs, total_tokens=most)
+
 
 class _Answer(msgspec.Struct):
     usage: Usage | None = None

@@ -2,8 +2,8 @@
 dispatch, settle the real use afterwards.
 
 The protocol stands here, beside its caller. Concurrent calls of `reserve` must not get the same
-tokens of the ledger. A request that is never settled with a number stays charged as reserved, so a
-client that disconnects cannot use more than it reserved.
+tokens of the ledger. A request that is never settled with a number stays charged as reserved. A
+client that disconnects pays for what it reserved, or for the events that it got if those are more.
 """
 
 from typing import Final, NamedTuple, Protocol

@@ -14,7 +14,7 @@ from services.api_gateway.intents.fields import UNREADABLE, fault_of
 from services.api_gateway.openai.errors import ApiError
 from services.api_gateway.openai.events import TOKENS_MAX
 from services.api_gateway.openai.images import images_of
-from services.api_gateway.openai.routes import CHAT, COMPLETIONS, MAX_TOKENS, RESPONSES, ROUTES
+from services.api_gateway.openai.routes import CHAT, COMPLETIONS, RESPONSES, ROUTES
 
 # Prompts with more commas are counted approximately, because counting would delay other requests.
 COUNTED_MAX: Final = 100_000
@@ -49,19 +49,26 @@ class RequestFields(msgspec.Struct):
     def usage_asked(self) -> bool:
         return self.stream_options is not None and self.stream_options.include_usage is True
 
-    @property
-    def bounded(self) -> bool:
-        """True if the request limits the tokens of its answer."""
-        return self.longest is not None
+    def limits(self, path: str) -> list[int]:
+        """Return the limits of the answer's tokens that the servers of this route act on."""
+        found = [getattr(self, name) for name in ROUTES[path].bounds]
+        return [limit for limit in found if limit is not None]
 
-    @property
-    def longest(self) -> int | None:
-        """The largest limit of the answer's tokens that the request sets; None without one."""
-        found = self.max_tokens
-        for limit in (self.max_completion_tokens, self.max_output_tokens):
-            if limit is not None and (found is None or limit > found):
-                found = limit
-        return found
+    def is_bounded(self, path: str) -> bool:
+        """Return whether the request limits the tokens of its answer.
+
+        A negative limit means no limit to some servers.
+        """
+        limits = self.limits(path)
+        return bool(limits) and min(limits) >= 0
+
+    def longest(self, path: str) -> int | None:
+        """Return the largest limit of the answer's tokens.
+
+        Return None if there is none, or if some server may read one as none, as it may read 0.
+        """
+        limits = self.limits(path)
+        return max(limits) if limits and min(limits) > 0 else None
 
     def text(self, path: str) -> bytes:
         """Return the JSON text of the prompt, in the order in which model servers read it.
@@ -108,11 +115,9 @@ def worst_case_tokens(fields: RequestFields, body: bytes, path: str, unbounded_t
     asked = len(body) - images.body_bytes + images.tokens
     if not ROUTES[path].bound:
         return min(TOKENS_MAX, asked)
-    longest = fields.longest if fields.longest is not None else unbounded_tokens
-    return min(
-        TOKENS_MAX,
-        asked + max(0, longest) * max(1, fields.n or 1, fields.best_of or 1) * _prompts(fields),
-    )
+    longest = fields.longest(path) or unbounded_tokens
+    answers = max(1, fields.n or 1, fields.best_of or 1) * _prompts(fields)
+    return min(TOKENS_MAX, asked + longest * answers)
 
 
 def _prompts(fields: RequestFields) -> int:
@@ -145,7 +150,7 @@ def with_usage(body: bytes) -> bytes:
         return added
     fields = fields_of(body)
     given = fields.get("stream_options", msgspec.Raw(b"null"))
-    options = _fields.decode(given) if bytes(given) != b"null" else {}
+    options = fields_of(bytes(given)) if bytes(given) != b"null" else {}
     options["include_usage"] = msgspec.Raw(b"true")
     return msgspec.json.encode(
         {**fields, "stream_options": msgspec.Raw(msgspec.json.encode(options))}
@@ -157,12 +162,19 @@ def with_model(body: bytes, name: str) -> bytes:
     return msgspec.json.encode({**fields_of(body), "model": name})
 
 
-def with_bound(body: bytes, tokens: int, field: str = MAX_TOKENS) -> bytes:
+def with_bound(body: bytes, tokens: int, path: str) -> bytes:
     """Return the body with a limit of the answer's tokens, for a request that has none and counts
-    against the tenant's limit.
+    against the tenant's limit. A limit that means none is replaced.
     """
-    added = _added(body, field.encode(), b"%d" % tokens)
-    return msgspec.json.encode({**fields_of(body), field: tokens}) if added is None else added
+    bound, other = ROUTES[path].bound, ROUTES[path].other_bound
+    if not other or b'"%b"' % other.encode() not in body:
+        added = _added(body, bound.encode(), b"%d" % tokens)
+        if added is not None:
+            return added
+    fields: dict[str, object] = {**fields_of(body), bound: tokens}
+    if fields.get(other, msgspec.Raw(b"null")) != msgspec.Raw(b"null"):
+        fields[other] = tokens
+    return msgspec.json.encode(fields)
 
 
 def _added(body: bytes, name: bytes, value: bytes) -> bytes | None:

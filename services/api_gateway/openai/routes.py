@@ -19,15 +19,23 @@ class Route(NamedTuple):
     """One endpoint.
 
     `bound` is the field that limits the tokens of an answer; empty if the answer has none that a
-    field limits. `takes_form`: the body may be multipart/form-data. `ends` finds the event after
-    which a stream is complete, for streams that do not end with [DONE]. `is_stateful`: the server
-    may store the answer or call tools, so the request never goes to two replicas at once.
+    field limits. `other_bound` is a second field with this meaning: servers ignore all other
+    fields, so only these two count. `takes_form`: the body may be multipart/form-data. `ends` finds
+    the event after which a stream is complete, for streams that do not end with [DONE].
+    `is_stateful`: the server may store the answer or call tools, so the request never goes to two
+    replicas at once.
     """
 
     bound: str = ""
     takes_form: bool = False
     ends: re.Pattern[bytes] | None = None
     is_stateful: bool = False
+    other_bound: str = ""
+
+    @property
+    def bounds(self) -> list[str]:
+        """The fields that limit the tokens of an answer."""
+        return [name for name in (self.bound, self.other_bound) if name]
 
     @property
     def counts_on_request(self) -> bool:
@@ -47,7 +55,7 @@ _TRANSCRIBED: Final = Route(takes_form=True, ends=_event(r"transcript\.text\.don
 _DRAWN: Final = Route(takes_form=True, ends=_event(r"image_(generation|edit)\.completed"))
 
 ROUTES: Final[dict[str, Route]] = {
-    CHAT: Route(MAX_TOKENS),
+    CHAT: Route(MAX_TOKENS, other_bound="max_completion_tokens"),
     COMPLETIONS: Route(MAX_TOKENS),
     EMBEDDINGS: Route(),
     RESPONSES: Route(
