@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from libs.common import subjects
+from services.api_gateway.http.upcoming import QUESTIONS_MAX
 from tests.integration.gateway_world import World, gateway_world
 
 
@@ -67,3 +68,41 @@ async def test_a_limit_out_of_bounds_and_a_silent_scheduler_are_problems(tmp_pat
         await world.ask("GET", "/v1/upcoming?limit=1001", 422)
         problem = await world.ask("GET", "/v1/upcoming", 503)
         assert "the scheduler does not answer" in problem["detail"]
+
+
+async def test_a_tenant_s_many_questions_wait_behind_each_other_and_not_before_others(
+    tmp_path: Path,
+) -> None:
+    async with gateway_world(tmp_path) as world:
+        asked: list[str] = []
+        answered = asyncio.Event()
+
+        async def on_ask(subject: str, data: bytes) -> bytes:
+            asker = msgspec.msgpack.decode(data)["asker"]
+            asked.append(asker)
+            if asker == "greedy":
+                await answered.wait()
+            empty = {"jobs": [], "next": None, "total": 2, "basis": "", "at": 1}
+            return msgspec.json.encode(empty)
+
+        await world.bus.subscribe(subjects.ask_scheduler("upcoming"), on_ask, concurrent=True)
+        for tenant in ("greedy", "quiet"):
+            await world.ask("PUT", f"/v1/tenants/{tenant}", 201, json={})
+        async with (
+            world.as_("viewer", "mallory", "greedy") as mallory,
+            world.as_("viewer", "ada", "quiet") as ada,
+        ):
+
+            async def one(after: int) -> int:
+                url = f"{mallory.url}/v1/upcoming?after={after}"
+                async with mallory.session.get(url) as response:
+                    return response.status
+
+            flood = [asyncio.create_task(one(after)) for after in range(40)]
+            while sum(task.done() for task in flood) < 40 - QUESTIONS_MAX:
+                await asyncio.sleep(0.01)
+            assert {task.result() for task in flood if task.done()} == {429}
+            assert (await ada.ask("GET", "/v1/upcoming"))["total"] == 2
+            assert asked == ["greedy", "quiet"]
+            answered.set()
+            assert sorted(await asyncio.gather(*flood)).count(200) == QUESTIONS_MAX

@@ -1,7 +1,7 @@
 """/v1/upcoming: the waiting jobs in the order in which the scheduler tries them."""
 
 import asyncio
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from starlette.requests import Request
@@ -9,18 +9,21 @@ from starlette.responses import Response
 
 from libs.common.model import JobId
 from services.api_gateway.access import roles
+from services.api_gateway.access.slots import QUESTION
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.answer_types import UpcomingJob, UpcomingList
 from services.api_gateway.http.jobs import ask_scheduler
 from services.api_gateway.http.queries import Query, answer, documented, principal_of, settled
 from services.api_gateway.http.routing import APIRouter
 from services.api_gateway.intents.fields import check_range
+from services.api_gateway.problems import Problem
 from services.api_gateway.views.jobs import job_shown
 
 LIST_MAX: Final = 1_000
 # Clients that ask the same within this time get the same answer.
 KEPT_S: Final = 5.0
-QUESTIONS_MAX: Final = 64
+QUESTIONS_MAX: Final = 16  # of one tenant
+RETRY_AFTER_S: Final = 5
 
 router = APIRouter(tags=["queues"])
 
@@ -49,32 +52,68 @@ class _Found(msgspec.Struct):
     at: int
 
 
+class Asked(NamedTuple):
+    """A question, when it was asked, and the task that gets its answer."""
+
+    asked_s: float
+    task: asyncio.Task[bytes]
+
+
 _found = msgspec.json.Decoder(_Found)
 
 
 class SharedAnswers:
     """The scheduler's last answers, each for all clients that ask the same within KEPT_S.
 
-    Each question costs the scheduler a process, and every open page of the queue asks again.
+    Each question costs the scheduler a process, and every open page of the queue asks again. The
+    questions of one tenant are bounded, and are asked one at a time.
     """
 
     def __init__(self) -> None:
-        self.asked: dict[bytes, tuple[float, asyncio.Task[bytes]]] = {}
+        self.asked: dict[tuple[str, bytes], Asked] = {}
 
-    async def answer(self, gateway: Gateway, question: bytes) -> bytes:
-        """Return the answer to a question. Raises Problem 503."""
+    async def answer(self, gateway: Gateway, tenant: str, question: bytes) -> bytes:
+        """Return the answer to a question.
+
+        Raises Problem 503, and Problem 429 if too many questions of the tenant wait.
+        """
         now_s = asyncio.get_running_loop().time()
-        known = self.asked.get(question)
-        if known is None or now_s - known[0] > KEPT_S or _has_failed(known[1]):
-            while len(self.asked) >= QUESTIONS_MAX:
-                self.asked.pop(next(iter(self.asked)))
-            self.asked.pop(question, None)
-            known = self.asked[question] = (now_s, asyncio.create_task(_ask(gateway, question)))
-        return await asyncio.shield(known[1])
+        self._forget(now_s)
+        known = self.asked.get((tenant, question))
+        if known is None:
+            self._make_room(tenant)
+            task = asyncio.create_task(_ask(gateway, tenant, question))
+            known = self.asked[tenant, question] = Asked(now_s, task)
+        return await asyncio.shield(known.task)
+
+    def _forget(self, now_s: float) -> None:
+        """Forget old and failed answers."""
+        for key, (asked_s, task) in [*self.asked.items()]:
+            if task.done() and (now_s - asked_s > KEPT_S or _has_failed(task)):
+                del self.asked[key]
+
+    def _make_room(self, tenant: str) -> None:
+        """Forget the tenant's oldest answer if it has QUESTIONS_MAX.
+
+        Raises Problem 429 if none of them is answered yet.
+        """
+        own = [key for key in self.asked if key[0] == tenant]
+        if len(own) < QUESTIONS_MAX:
+            return
+        oldest = next((key for key in own if self.asked[key].task.done()), None)
+        if oldest is None:
+            raise Problem(
+                429,
+                f"tenant {tenant} waits for {QUESTIONS_MAX} lists of upcoming jobs at this "
+                "gateway, the maximum: ask again when they have come",
+                retry_after_s=RETRY_AFTER_S,
+            )
+        del self.asked[oldest]
 
 
-async def _ask(gateway: Gateway, question: bytes) -> bytes:
-    return bytes((await ask_scheduler(gateway, "upcoming", question)).body)
+async def _ask(gateway: Gateway, tenant: str, question: bytes) -> bytes:
+    async with gateway.slots.of(QUESTION, tenant):
+        return bytes((await ask_scheduler(gateway, "upcoming", question)).body)
 
 
 def _has_failed(task: asyncio.Task[bytes]) -> bool:
@@ -95,8 +134,8 @@ async def list_upcoming(request: Request) -> Response:
         "limit": query.limit,
         "asker": roles.eyes(principal_of(request)),
     }
-    shared = request.app.state.upcoming
-    found = _found.decode(await shared.answer(gateway, msgspec.msgpack.encode(question)))
+    shared, tenant = request.app.state.upcoming, principal_of(request).tenant
+    found = _found.decode(await shared.answer(gateway, tenant, msgspec.msgpack.encode(question)))
     jobs = gateway.cluster.jobs
     rows = [
         UpcomingJob(row.position, row.in_s, job_shown(gateway.cluster, jobs[row.job_id]))
