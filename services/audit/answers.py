@@ -6,6 +6,7 @@ request for events that do not exist yet waits a while for them.
 """
 
 import asyncio
+import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
@@ -45,6 +46,8 @@ from services.audit.store.store import Store
 # The most commits in one answer; `libs.common.transport.archive` bounds its bytes.
 ASKED_MAX: Final = 256
 EVENTS_MAX: Final = 1_000
+# A sequence in a request for a job's commits.
+AFTER: Final = re.compile("[0-9]{1,18}")
 # Later than every fact.
 FOR_EVER: Final = (1 << 63) - 1
 
@@ -88,8 +91,12 @@ class Answers:
         return page([Entry(record.seq, record.subject, record.data) for record in records])
 
     async def _job(self, subject: str, data: bytes) -> bytes:
+        job_id, _, after = data.decode(errors="replace").partition(" ")
         rows = await asyncio.to_thread(
-            self.store.facts, job=data.decode(errors="replace"), limit=JOB_SEQS_MAX
+            self.store.facts,
+            job=job_id,
+            after=int(after) if AFTER.fullmatch(after) else 0,
+            limit=JOB_SEQS_MAX,
         )
         return _encode(list(dict.fromkeys(row.seq for row in rows)))
 

@@ -16,6 +16,8 @@ from libs.common.state.cluster import Cluster
 from libs.common.transport import snapshot
 from libs.common.transport.log_memory import MemoryLog, MemoryStream
 from libs.common.transport.snapshot_store import BASE_OBJECT, MemorySnapshots
+from services.api_gateway.views import history
+from services.audit import answers
 from services.audit.answers import Answers
 from services.audit.service import Audit
 from services.audit.store.store import Store
@@ -101,6 +103,34 @@ async def test_a_job_that_left_the_fold_is_read_from_the_archive(
             assert (kinds[0], kinds[-1]) == ("job.submitted", "job.closed")
             assert len((await world.ask("GET", f"/v1/events?job={ids[0]}"))["events"]) == len(kinds)
             await world.ask("GET", "/v1/jobs/unknown", 404)
+
+
+async def test_a_long_history_has_its_middle_from_the_archive_or_says_that_it_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "SEQS_PER_JOB", 6)
+    monkeypatch.setattr(history, "FIRST_KEPT", 2)
+    monkeypatch.setattr(answers, "JOB_SEQS_MAX", 4)
+    stream = MemoryStream()
+    async with gateway_world(tmp_path, stream) as world:
+        job_id = (await world.submit())["id"]
+        (submitted,) = world.gateway.history.of(job_id)
+        seqs = [submitted, *[await world.writers.admit(job_id) for _ in range(20)]]
+        await world.settle()
+        address = f"/v1/jobs/{job_id}/history"
+        short = await world.ask("GET", address)
+        assert [row["seq"] for row in short["facts"]] == [*seqs[:2], *seqs[-4:]]
+        assert short["left_out"]
+        assert not (await world.ask("GET", f"{address}?after={seqs[-4]}"))["left_out"]
+        async with archived(world, stream, tmp_path):
+            for limit in (1, 3, 7, 100):
+                found, after = [], 0
+                while after is not None:
+                    page = await world.ask("GET", f"{address}?limit={limit}&after={after}")
+                    assert not page["left_out"]
+                    found += [row["seq"] for row in page["facts"]]
+                    after = page["next"]
+                assert found == seqs
 
 
 async def test_without_the_archive_the_past_is_one_clear_line(tmp_path: Path) -> None:

@@ -124,12 +124,14 @@ async def whole(log: Log, bus: Bus, after: int, upto: int) -> AsyncGenerator[lis
                 yield found
 
 
-async def job_seqs(bus: Bus, job_id: str) -> list[int]:
-    """Return the sequences of the first JOB_SEQS_MAX commits about a job; none for an unknown job.
+async def job_seqs(bus: Bus, job_id: str, after: int = 0) -> list[int]:
+    """Return the sequences of the next commits about a job after `after`.
 
-    Raises Unavailable.
+    They have at most JOB_SEQS_MAX facts. There are none for an unknown job, and none behind the
+    last. Raises Unavailable.
     """
-    return _seqs.decode(await bus.request(subjects.ask_audit("job"), job_id.encode(), ANSWER_S))
+    asked = f"{job_id} {after}" if after else job_id  # no id has a space
+    return _seqs.decode(await bus.request(subjects.ask_audit("job"), asked.encode(), ANSWER_S))
 
 
 async def events(bus: Bus, after: str, limit: int, wait_s: float = 0.0) -> EventsPage:

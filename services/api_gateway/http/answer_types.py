@@ -84,10 +84,17 @@ class AccessList(msgspec.Struct):
 
 
 class JobHistory(msgspec.Struct):
+    """The facts of a job, in order.
+
+    `left_out`: some may be missing, because the gateway no longer has them in memory and the
+    archive does not answer.
+    """
+
     id: str
     facts: list[Event]
     next: int | None
     seq: int
+    left_out: bool = False
 
 
 class Blocker(msgspec.Struct):

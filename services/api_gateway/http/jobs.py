@@ -51,6 +51,7 @@ from services.api_gateway.problems import Problem
 from services.api_gateway.times import instant_ns
 from services.api_gateway.views.history import concerns, row
 from services.api_gateway.views.index import Place
+from services.api_gateway.views.job_lookup import Page
 from services.api_gateway.views.jobs import job_shown
 from services.api_gateway.views.others import seen_by
 
@@ -272,18 +273,30 @@ async def show_job(request: Request, ref: str) -> Response:
 
 @router.get("/v1/jobs/{ref}/history", openapi_extra=documented(HistoryQuery))
 async def job_history(request: Request, ref: str) -> Response:
-    """List all facts of a job, in order."""
+    """List all facts of a job, in order.
+
+    `left_out` is true if some may be missing, because the archive does not answer.
+    """
     gateway, query = await settled(request, HistoryQuery)
     check_range("limit", query.limit, 1, HISTORY_MAX)
-    job_id, known = await gateway.lookup.job_seqs(ref, principal_of(request))
-    seqs = [seq for seq in known if seq > query.after]
+    job_id, seqs, left_out = await gateway.lookup.history_page(
+        ref, principal_of(request), Page(query.after, query.limit)
+    )
     rows = [
         line
         for seq in seqs[: query.limit]
         for line in await _rows(gateway, principal_of(request), seq, job_id)
     ]
     following = seqs[query.limit - 1] if len(seqs) > query.limit else None
-    return answer({"id": job_id, "facts": rows, "next": following, "seq": gateway.cluster.seq})
+    return answer(
+        {
+            "id": job_id,
+            "facts": rows,
+            "next": following,
+            "seq": gateway.cluster.seq,
+            "left_out": left_out,
+        }
+    )
 
 
 async def _rows(

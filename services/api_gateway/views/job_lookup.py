@@ -8,6 +8,7 @@ Tests: tests/integration/test_gateway_jobs.py and test_gateway_archive.py.
 import logging
 import os
 from base64 import b32encode
+from typing import NamedTuple
 
 from libs.common import arrays, reading
 from libs.common.errors import Unavailable
@@ -24,6 +25,24 @@ from services.api_gateway.views.history import History, concerns
 from services.api_gateway.views.index import JobIndex
 
 logger = logging.getLogger(__name__)
+
+
+class Page(NamedTuple):
+    """A part of a list: at most `limit` entries after `after`."""
+
+    after: int
+    limit: int
+
+
+class HistoryPage(NamedTuple):
+    """The next commits of a job. If there are more than asked for, more follow.
+
+    `left_out`: some between these may be missing, because the archive does not answer.
+    """
+
+    job_id: JobId
+    seqs: list[int]
+    left_out: bool
 
 
 class JobLookup:
@@ -139,6 +158,53 @@ class JobLookup:
         if known and known[0] == job.seq:
             return job.job_id, known
         return job.job_id, sorted({*await self.archived_job(job.job_id, principal), *known})
+
+    async def history_page(self, ref: str, principal: Principal, page: Page) -> HistoryPage:
+        """Return the next commits of a job, from the archive where they are not in memory.
+
+        Raises Problem as `job` does.
+        """
+        job_id, known = await self.job_seqs(ref, principal)
+        first, last = self.history.parts(job_id)
+        job = self.cluster.jobs.get(job_id)
+        if job is None:
+            first, last = known, []
+        elif not first or first[0] != job.seq:
+            last = [*first, *last]
+            first = [seq for seq in known if not last or seq < last[0]]
+        elif not last:
+            return HistoryPage(job_id, [seq for seq in first if seq > page.after], False)
+        found, left_out = [seq for seq in first if seq > page.after], False
+        upto = last[0] if last else self.cluster.seq + 1
+        if len(found) <= page.limit and page.after < upto - 1:
+            after = max(page.after, first[-1] if first else 0)
+            async with self.entries.slots.of(ARCHIVE, principal.tenant):
+                missing, left_out = await self._archived(job_id, after, upto, page.limit + 1)
+            found += missing
+        if len(found) <= page.limit:
+            found += [seq for seq in last if seq > page.after]
+        return HistoryPage(job_id, found, left_out)
+
+    async def _archived(
+        self, job_id: JobId, after: int, upto: int, count: int
+    ) -> tuple[list[int], bool]:
+        """Return `count` commits of a job between two others, or all that the archive has.
+
+        Also return whether some may be left out, because the archive does not answer.
+        """
+        found: list[int] = []
+        while len(found) < count:
+            try:
+                page = await archive.job_seqs(self.bus, job_id, after)
+            except Unavailable as error:
+                logger.warning("the history of job %s is not whole: %s", job_id, error)
+                return found, True
+            between = [seq for seq in page if after < seq < upto]
+            found += between
+            if len(between) < len(page) or not page:
+                break
+            after = page[-1]
+        return found, False
 
     def new_job_id(self) -> JobId:
         """Return a short random id that no known job has."""
