@@ -10,13 +10,16 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Final
 
-# The kinds of work: pieces of output from nodes, scans of old commits, explanations,
-# and diagnoses of jobs.
+# The kinds of work: pieces of output from nodes, scans of old commits, explanations, diagnoses of
+# jobs, questions to one node, answers that many nodes are asked for, and look-ups in the archive.
 OUTPUT: Final = "output"
 SCAN: Final = "scan"
 QUESTION: Final = "question"
 DIAGNOSIS: Final = "diagnosis"
-MOST: Final = {OUTPUT: 2, SCAN: 1, QUESTION: 1, DIAGNOSIS: 2}
+NODE: Final = "node"
+NODES: Final = "nodes"
+ARCHIVE: Final = "archive"
+MOST: Final = {OUTPUT: 2, SCAN: 1, QUESTION: 1, DIAGNOSIS: 2, NODE: 4, NODES: 2, ARCHIVE: 1}
 
 
 class Slots:

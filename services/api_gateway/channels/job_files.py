@@ -29,6 +29,7 @@ from libs.common.messages.file_messages import (
 )
 from libs.common.model import NodeId
 from libs.common.state.cluster import Job
+from services.api_gateway.access.slots import NODE
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.problems import Problem
 
@@ -56,9 +57,10 @@ class JobFiles:
         )
         settings = self.gateway.settings
         try:
-            answer = await self.gateway.bus.request(
-                subjects.ask_node(self.node_id, "files"), _encode(ask), settings.ask_ms / 1_000
-            )
+            async with self.gateway.slots.of(NODE, self.job.tenant):
+                answer = await self.gateway.bus.request(
+                    subjects.ask_node(self.node_id, "files"), _encode(ask), settings.ask_ms / 1_000
+                )
             found = _part.decode(answer)
         except (Unavailable, *f.UNDECODABLE) as error:
             raise Problem(

@@ -12,6 +12,7 @@ from libs.common.messages.memory_messages import MemoryReport
 from libs.common.messages.senders import readable
 from libs.common.state.cluster import Node
 from libs.common.subjects import ask_node
+from services.api_gateway.access.slots import NODES
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.nodes import known_node
 from services.api_gateway.http.queries import (
@@ -71,7 +72,8 @@ async def show_memory(request: Request) -> Response:
             principal_of(request), cluster, node, report=report, error=error, only=job_id
         )
 
-    rows = await asyncio.gather(*(shown(node) for node in page))
+    async with gateway.slots.of(NODES, principal_of(request).tenant):
+        rows = await asyncio.gather(*(shown(node) for node in page))
     return await answer_list("nodes", rows, {"next": following, "seq": cluster.seq})
 
 

@@ -14,6 +14,7 @@ from libs.common.messages.senders import readable
 from libs.common.model import GpuId, NodeId
 from libs.common.state.cluster import GpuView, Node, is_removed
 from libs.common.subjects import ask_node
+from services.api_gateway.access.slots import NODE
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.jobs import ask_scheduler
 from services.api_gateway.http.queries import (
@@ -113,9 +114,10 @@ async def show_topology(request: Request, node_id: str) -> Response:
     """Return how a node's GPUs and network cards are connected, as the node reports now."""
     gateway, _ = await settled(request, Query)
     node = known_node(gateway, node_id)
-    found = await gateway.bus.request(
-        ask_node(node.node_id, "topology"), b"", gateway.settings.ask_ms / 1_000
-    )
+    async with gateway.slots.of(NODE, principal_of(request).tenant):
+        found = await gateway.bus.request(
+            ask_node(node.node_id, "topology"), b"", gateway.settings.ask_ms / 1_000
+        )
     return answer(readable(_topology, found, node.node_id))
 
 

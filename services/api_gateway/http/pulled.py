@@ -21,6 +21,7 @@ from libs.common.subjects import ask_node
 from libs.job.pulling.errors import PullError
 from libs.job.pulling.listing import COMMIT, check_repository
 from services.api_gateway.access import roles
+from services.api_gateway.access.slots import NODES
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.nodes import known_node
 from services.api_gateway.http.queries import (
@@ -126,7 +127,8 @@ async def list_pulled(request: Request) -> Response:
             except Unavailable as error:
                 return _shown(node_id, PulledReport(error=str(error)))
 
-    rows = await asyncio.gather(*(shown(node_id) for node_id in page))
+    async with gateway.slots.of(NODES, principal_of(request).tenant):
+        rows = await asyncio.gather(*(shown(node_id) for node_id in page))
     return await answer_list("nodes", rows, {"next": following, "seq": gateway.cluster.seq})
 
 

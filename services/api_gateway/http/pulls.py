@@ -13,8 +13,16 @@ from libs.common.messages.pull_messages import PullReport
 from libs.common.messages.senders import readable
 from libs.common.model import NodeId, attempt_key
 from libs.common.subjects import ask_node
+from services.api_gateway.access.slots import NODES
 from services.api_gateway.gateway import Gateway
-from services.api_gateway.http.queries import Query, answer_list, documented, job_of, settled
+from services.api_gateway.http.queries import (
+    Query,
+    answer_list,
+    documented,
+    job_of,
+    principal_of,
+    settled,
+)
 from services.api_gateway.http.routing import APIRouter
 
 # Nodes of a gang that are asked.
@@ -43,7 +51,8 @@ async def list_pulls(request: Request, ref: str) -> Response:
         if job.spec.image and member.state == job_life.PLACED
     ]
     key = attempt_key(job.job_id, job.attempt)
-    found = await asyncio.gather(*(_asked(gateway, node, key) for node in nodes[:NODES_MAX]))
+    async with gateway.slots.of(NODES, principal_of(request).tenant):
+        found = await asyncio.gather(*(_asked(gateway, node, key) for node in nodes[:NODES_MAX]))
     rows = [PullShown(node, text) for node, text in zip(nodes, found, strict=False) if text]
     return await answer_list("pulls", rows, {"next": None, "seq": gateway.cluster.seq})
 

@@ -15,6 +15,7 @@ from libs.common.state.cluster import Cluster, Node
 from libs.common.subjects import ask_node
 from services.api_gateway.access import roles
 from services.api_gateway.access.roles import Principal
+from services.api_gateway.access.slots import NODE
 from services.api_gateway.http.nodes import known_node
 from services.api_gateway.http.queries import Query, answer, documented, principal_of, settled
 from services.api_gateway.http.routing import APIRouter
@@ -50,9 +51,10 @@ async def show_readings(request: Request, node_id: str) -> Response:
     """Return the last readings of a node's devices, from the node."""
     gateway, _ = await settled(request, Query)
     node = known_node(gateway, node_id)
-    found = await gateway.bus.request(
-        ask_node(node.node_id, "readings"), b"", gateway.settings.ask_ms / 1_000
-    )
+    async with gateway.slots.of(NODE, principal_of(request).tenant):
+        found = await gateway.bus.request(
+            ask_node(node.node_id, "readings"), b"", gateway.settings.ask_ms / 1_000
+        )
     report = readable(_report, found, node.node_id)
     principal, cluster = principal_of(request), gateway.cluster
     return answer(

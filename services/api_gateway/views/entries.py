@@ -13,6 +13,7 @@ from typing import Final
 from libs.common.transport.archive import archived, whole
 from libs.common.transport.bus import Bus
 from libs.common.transport.log import Entry, Log
+from services.api_gateway.access.slots import Slots
 
 RECENT_ENTRIES_MAX: Final = 4_096
 RECENT_BYTES_MAX: Final = 16 << 20
@@ -20,11 +21,15 @@ SLICE_ENTRIES: Final = 32
 
 
 class Entries:
-    """The entries of one gateway. `note` keeps each folded entry for a while."""
+    """The entries of one gateway. `note` keeps each folded entry for a while.
+
+    `slots` bounds how much each tenant looks up in the archive.
+    """
 
     def __init__(self, log: Log, bus: Bus) -> None:
         self.log = log
         self.bus = bus
+        self.slots = Slots()
         self.recent: deque[Entry] = deque()
         self.recent_bytes = 0
 

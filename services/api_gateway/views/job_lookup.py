@@ -18,6 +18,7 @@ from libs.common.transport import archive
 from libs.common.transport.bus import Bus
 from services.api_gateway.access import roles
 from services.api_gateway.access.roles import Principal
+from services.api_gateway.access.slots import ARCHIVE
 from services.api_gateway.problems import Denied, Problem
 from services.api_gateway.views.elements import words_of_short
 from services.api_gateway.views.entries import Entries
@@ -123,7 +124,8 @@ class JobLookup:
         Empty if the archive does not know the job, or the principal may not see it.
         """
         try:
-            seqs = await archive.job_seqs(self.bus, ref)
+            async with self.entries.slots.of(ARCHIVE, principal.tenant):
+                seqs = await archive.job_seqs(self.bus, ref)
             return seqs if seqs and await self._could_see(seqs[0], ref, principal) else []
         except Unavailable as error:
             logger.warning("job %s could not be looked up in the archive: %s", ref[:64], error)
