@@ -83,6 +83,7 @@ LEFT_AT_DEFAULT = (
     "node.registered.keeps",
     "node.registered.fence_ms",
     "tenant.set.max_pool_bytes",
+    "secret.set.value_id",
     *("key.created.requests_per_minute", "key.created.tokens_per_minute"),
     *("model.scaled.tenant", "model.undeployed.tenant"),
     *("model.alias_set.tenant", "model.share_set.tenant"),

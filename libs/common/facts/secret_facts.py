@@ -10,13 +10,15 @@ from libs.common.model import TenantId
 class SecretSet(Fact, frozen=True, tag="secret.set"):
     """A user stored a value for a secret of the tenant.
 
-    `version` counts the values. Attempts that start later get the newest.
+    `version` counts the values. Attempts that start later get the newest. `value_id` names the
+    value in the bucket of secrets; earlier versions recorded none.
     """
 
     tenant: TenantId
     name: str
     version: int = 1
     user: str = ""
+    value_id: str = ""
 
 
 class SecretRemoved(Fact, frozen=True, tag="secret.removed"):

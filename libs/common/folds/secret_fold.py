@@ -15,7 +15,12 @@ def secret_key(tenant: str, name: str) -> str:
 
 def was_set(cluster: Cluster, fact: f.SecretSet, stamp: Stamp) -> Change:
     cluster.secrets[secret_key(fact.tenant, fact.name)] = Secret(
-        tenant=fact.tenant, name=fact.name, version=fact.version, set_ns=stamp.at_ns, user=fact.user
+        tenant=fact.tenant,
+        name=fact.name,
+        version=fact.version,
+        set_ns=stamp.at_ns,
+        user=fact.user,
+        value_id=fact.value_id,
     )
     return Change()
 

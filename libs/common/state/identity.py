@@ -32,13 +32,17 @@ class Key(msgspec.Struct):
 
 
 class Secret(msgspec.Struct):
-    """The name and version of a tenant's secret. The state does not hold its value."""
+    """The name and version of a tenant's secret. The state does not hold its value.
+
+    `value_id` names the value in the bucket.
+    """
 
     tenant: TenantId
     name: str
     version: int
     set_ns: int
     user: str = ""
+    value_id: str = ""
 
 
 class Membership(msgspec.Struct):

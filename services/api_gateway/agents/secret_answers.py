@@ -5,8 +5,10 @@ The fold tells which node that is and which tenant the job belongs to. The gatew
 and seals them to the agent's own key. Tests: tests/integration/test_secrets.py.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
@@ -22,6 +24,10 @@ from libs.common.transport.bus import Bus
 from libs.common.transport.per_sender import PLACES, Places
 from services.api_gateway.agents.placed import placed
 from services.api_gateway.secrets.vault import Vault, sealed_to
+
+# How often the gateway looks for a value that was replaced, and how long it waits in between.
+LOOKS: Final = 10
+LOOK_S: Final = 0.05
 
 logger = logging.getLogger(__name__)
 
@@ -68,10 +74,18 @@ class SecretAnswers:
         return {REPLICA_KEY: self.vault.replica_key(job.job_id, job.attempt)} if is_keyed else {}
 
     async def _value(self, job: Job, name: str) -> str:
-        known = self.cluster().secrets.get(secret_key(job.tenant, name))
-        value = await self.vault.get(job.tenant, name) if known is not None else None
-        if value is None:
-            raise Refused(
-                f"tenant {job.tenant} has no secret {name}: set it with muster secret set {name}"
-            )
-        return value
+        """Return the secret's value.
+
+        If the value was replaced a moment ago, wait until this gateway has folded that.
+        """
+        for _ in range(LOOKS):
+            known = self.cluster().secrets.get(secret_key(job.tenant, name))
+            if known is None:
+                break
+            value = await self.vault.get(job.tenant, name, known.value_id)
+            if value is not None:
+                return value
+            await asyncio.sleep(LOOK_S)
+        raise Refused(
+            f"tenant {job.tenant} has no secret {name}: set it with muster secret set {name}"
+        )

@@ -1,12 +1,22 @@
 """/v1/secrets: a tenant's secrets by name.
 
-A value is sent once, stored encrypted, and never shown again.
+A value is sent once, stored encrypted, and never shown again. It is stored under an id of its own,
+and the fact that names this id makes it the secret's value: so there is no change without its fact.
+Tests: tests/integration/test_secrets.py and test_secret_values.py.
 """
+
+import logging
+import os
+from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from services.api_gateway.access import room
+from libs.common.errors import Unavailable
+from libs.common.facts import SecretSet, size_of
+from libs.common.folds.secret_fold import secret_key
+from libs.common.state.cluster import Secret
+from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.queries import (
     Query,
     answer,
@@ -21,7 +31,12 @@ from services.api_gateway.http.queries import (
 from services.api_gateway.http.routing import APIRouter
 from services.api_gateway.intents import secret_intents as intents
 from services.api_gateway.intents.secret_intents import SecretShown
+from services.api_gateway.problems import Problem
 from services.api_gateway.times import rfc3339
+
+VALUE_ID_BYTES: Final = 8
+
+logger = logging.getLogger(__name__)
 
 router = APIRouter(tags=["secrets"])
 
@@ -52,12 +67,20 @@ async def set_secret(request: Request, name: str) -> Response:
         tenant=principal.tenant,
         name=name,
         user=principal.user,
+        value_id=os.urandom(VALUE_ID_BYTES).hex(),
     )
-    gateway.check_room(
-        "a secret", room.RECORDS
-    )  # checked before the value is stored, so that there is no value without its fact
-    await gateway.vault.put(fact.tenant, fact.name, value)
-    await on_record(request, fact, 201 if fact.version == 1 else 200)
+    # Checked before the value is stored, so that refused requests do not fill the bucket.
+    gateway.check_recordable(fact, size_of(fact))
+    before = gateway.cluster.secrets.get(secret_key(fact.tenant, fact.name))
+    await gateway.vault.put(fact.tenant, fact.name, value, fact.value_id)
+    # Until its fact is recorded no attempt gets the value. If that may have failed, it stays.
+    try:
+        await on_record(request, fact, 201 if fact.version == 1 else 200)
+    except Problem:
+        await _forget(gateway, fact)
+        raise
+    if before is not None:
+        await _forget(gateway, before)
     shown = SecretShown(fact.name, fact.version, rfc3339(gateway.clock.wall_ns()), fact.user)
     return answer(shown, 201 if fact.version == 1 else 200)
 
@@ -66,8 +89,21 @@ async def set_secret(request: Request, name: str) -> Response:
 async def remove_secret(request: Request, name: str) -> Response:
     """Remove a secret. Attempts that begin from now on do not get it."""
     gateway, principal = gateway_without_query(request), principal_of(request)
-    await on_record(
-        request, intents.removal(gateway.cluster, principal.tenant, name, principal.user), 204
-    )
-    await gateway.vault.remove(principal.tenant, name)
+    fact = intents.removal(gateway.cluster, principal.tenant, name, principal.user)
+    before = gateway.cluster.secrets[secret_key(fact.tenant, fact.name)]
+    await on_record(request, fact, 204)
+    await _forget(gateway, before)
     return Response(status_code=204)
+
+
+async def _forget(gateway: Gateway, secret: Secret | SecretSet) -> None:
+    """Remove a value that no attempt gets any more. If that fails it stays, sealed."""
+    try:
+        await gateway.vault.remove(secret.tenant, secret.name, secret.value_id)
+    except Unavailable as error:
+        logger.warning(
+            "an old value of the secret %s of %s stays in the bucket: %s",
+            secret.name,
+            secret.tenant,
+            error,
+        )

@@ -39,7 +39,7 @@ class SecretShown(msgspec.Struct):
 
 
 def setting(
-    body: object, cluster: Cluster, tenant: str, name: str, user: str
+    body: object, cluster: Cluster, tenant: str, name: str, user: str, value_id: str = ""
 ) -> tuple[SecretSet, str]:
     """Return the fact for `PUT /v1/secrets/{name}`, and the value, which the fact does not contain.
 
@@ -68,9 +68,14 @@ def setting(
             f"name: tenant {tenant} has {SECRETS_MAX} secrets already, which is the maximum: "
             "remove some first"
         )
-    return SecretSet(
-        tenant=TenantId(tenant), name=name, version=known.version + 1 if known else 1, user=user
-    ), value
+    fact = SecretSet(
+        tenant=TenantId(tenant),
+        name=name,
+        version=known.version + 1 if known else 1,
+        user=user,
+        value_id=value_id,
+    )
+    return fact, value
 
 
 def _check_login(name: str, value: str) -> None:

@@ -33,6 +33,7 @@ class _Sealed(msgspec.Struct, array_like=True):
     tenant: str
     name: str
     value: str
+    value_id: str = ""
 
 
 class Vault:
@@ -47,15 +48,16 @@ class Vault:
         self.store = store
         self._session_key = b""
 
-    async def put(self, tenant: str, name: str, value: str) -> None:
+    async def put(self, tenant: str, name: str, value: str, value_id: str = "") -> None:
+        """Store a value. Values with different ids do not replace each other."""
         sealed = self._secret_box(tenant).encrypt(
-            msgspec.msgpack.encode(_Sealed(tenant, name, value))
+            msgspec.msgpack.encode(_Sealed(tenant, name, value, value_id))
         )
-        await self.store.put(secret_key(tenant, name), bytes(sealed))
+        await self.store.put(_place(tenant, name, value_id), bytes(sealed))
 
-    async def get(self, tenant: str, name: str) -> str | None:
+    async def get(self, tenant: str, name: str, value_id: str = "") -> str | None:
         """Return the value; None if there is none. Raises Corrupt if it was changed."""
-        sealed = await self.store.get(secret_key(tenant, name))
+        sealed = await self.store.get(_place(tenant, name, value_id))
         if not sealed:
             return None
         try:
@@ -64,14 +66,14 @@ class Vault:
             raise Corrupt(
                 f"the secret {name} of {tenant} does not open with this vault's key: set it again"
             ) from error
-        if (found.tenant, found.name) != (tenant, name):
+        if (found.tenant, found.name, found.value_id) != (tenant, name, value_id):
             raise Corrupt(
                 f"the secret {name} of {tenant} was put there from another place: set it again"
             )
         return found.value
 
-    async def remove(self, tenant: str, name: str) -> None:
-        await self.store.put(secret_key(tenant, name), b"")
+    async def remove(self, tenant: str, name: str, value_id: str = "") -> None:
+        await self.store.put(_place(tenant, name, value_id), b"")
 
     def replica_key(self, job_id: JobId, attempt: int) -> str:
         """Return the key of a replica's attempt, the same at every gateway with this key file.
@@ -126,6 +128,11 @@ class Vault:
                 f"{self.key_file} is not a vault key: {KEY_BYTES} bytes in base64 are expected"
             )
         return key
+
+
+def _place(tenant: str, name: str, value_id: str) -> str:
+    """Return the key of a value in the bucket. No secret's name has an equals sign."""
+    return secret_key(tenant, name) + (f"={value_id}" if value_id else "")
 
 
 def sealed_to(public_key: bytes, values: dict[str, str]) -> bytes:
