@@ -24,7 +24,7 @@ from services.scheduler.questions.what_if import WhatIfAsk, what_if
 from services.scheduler.questions.why_model import explain_model
 from services.scheduler.state.state import State
 from tests.given import given, member, placed, registered, spec, started, waiting
-from tests.integration.gateway_world import gateway_world
+from tests.integration.gateway_world import World, gateway_world
 
 J = JobId("j")
 MINE = TenantId("mine")
@@ -232,6 +232,54 @@ async def test_history_events_and_jobs_name_no_other_tenants_jobs(tmp_path: Path
                 assert other not in json.dumps(await ada.ask("GET", path)), path
             assert (await ada.ask("GET", reads[0]))["preempted_by"] == ANOTHER
             assert other in json.dumps(await world.ask("GET", reads[1]))
+
+
+async def test_a_tenant_that_takes_over_a_model_s_name_reads_nothing_of_the_former_owner(
+    tmp_path: Path,
+) -> None:
+    async with gateway_world(tmp_path) as world:
+        for tenant in ("mine", "bank"):
+            await world.ask("PUT", f"/v1/tenants/{tenant}", 201)
+        await world.writers.begin_term()
+        await world.writers.register("n1", 2)
+
+        async def deployed(user: World) -> int:
+            body = {"name": "llama", "command": ["serve"]}
+            await user.ask("POST", "/v1/deployments", 201, json=body)
+            return world.gateway.cluster.seq
+
+        async def kept(request: int, path: str) -> None:
+            observed = f.KeptObserved(
+                node_id=NodeId("n1"),
+                model="llama",
+                tier="memory",
+                request=request,
+                number=1,
+                state="ready",
+                files={path: "a" * 64},
+            )
+            await world.writers.on("n1", observed)
+            scaled = f.ModelAutoscaled(name="llama", generation=1, replicas=1, law=path)
+            await world.writers.schedule(scaled)
+
+        async with (
+            world.as_("member", "eve", "bank") as eve,
+            world.as_("member", "ada", "mine") as ada,
+        ):
+            before = await deployed(eve)
+            await kept(before, "merger-1")
+            await eve.ask("DELETE", "/v1/deployments/llama", 202)
+            after = await deployed(ada)
+            await kept(after, "own")
+            late = f.KeptEvicted(
+                model="llama", tier="x", node_id=NodeId("n1"), request=before, reason="merger-2"
+            )
+            await world.writers.schedule(late)
+            await world.settle()
+            found = await ada.ask("GET", "/v1/events?kind=kept.,model.&after=0")
+        kinds = [each["kind"] for each in found["events"]]
+        assert kinds == ["model.deployed", "kept.observed", "model.autoscaled"]
+        assert "merger" not in json.dumps(found) and "own" in json.dumps(found)
 
 
 async def test_a_reservation_shows_no_other_tenants_and_users(tmp_path: Path) -> None:

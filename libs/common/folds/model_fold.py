@@ -39,6 +39,7 @@ def deployed(cluster: Cluster, fact: f.ModelDeployed, stamp: Stamp) -> Change:
             replicas=fact.spec.replicas,
             deployed_ns=stamp.at_ns,
             served_seq=stamp.seq,
+            owner_seq=stamp.seq,
         )
         model.request = fact.request
         cluster.models[fact.name] = model
@@ -52,6 +53,8 @@ def deployed(cluster: Cluster, fact: f.ModelDeployed, stamp: Stamp) -> Change:
     cluster.names_changes += 1
     if not model.deployed or model.spec.served_name != fact.spec.served_name:
         model.served_seq = stamp.seq
+    if model.tenant != fact.tenant:
+        model.owner_seq = stamp.seq
     model.tenant, model.user, model.spec, model.replicas = (
         fact.tenant,
         fact.user,

@@ -67,6 +67,7 @@ class Model(msgspec.Struct):
     `autoscaled` the one that the scheduler set for generation `scaled_generation`, and `law` are
     its reasons. `aliases` are further names for requests, `guests` the tenants that it is shared
     with (`*`: all), each with the sequence of its fact; `served_seq` is that of its served name.
+    Since `owner_seq` its tenant has the name.
     `limits` are those of tenants at this model (`rate_limits.at_model`). `adapters` are its LoRA
     adapters; `adapters_dropped`: one was removed or got another path, so a replica may have an
     older one under the same name.
@@ -97,6 +98,7 @@ class Model(msgspec.Struct):
     limits: dict[str, RateLimits] = {}
     adapters: dict[str, Adapter] = {}
     adapters_dropped: bool = False
+    owner_seq: int = 0
 
     @property
     def wanted(self) -> int:

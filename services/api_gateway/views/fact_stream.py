@@ -51,6 +51,8 @@ OF_ALL: Final = (
     f.NodeReturned,
     *OF_DEVICES,
 )
+# Facts that follow a request to keep a model.
+OF_KEPT: Final = (f.KeptPlaced, f.KeptGranted, f.KeptEvicted, f.KeptObserved)
 OF_KEYS: Final = (f.KeyCreated, f.KeyRotated, f.KeyRevoked, f.KeyLimitsSet)
 
 _encode = msgspec.json.Encoder().encode
@@ -97,29 +99,29 @@ class FactFilter:
         commit = reading.read_alone(entry.subject, entry.data)
         return [
             row(entry.seq, commit, seen_by(self.principal, self.cluster, fact))
-            for fact in self.matching(commit)
+            for fact in self.matching(commit, entry.seq)
         ]
 
-    def matching(self, commit: Commit) -> list[f.AnyFact | f.Unknown]:
+    def matching(self, commit: Commit, seq: int) -> list[f.AnyFact | f.Unknown]:
         """Return the facts that match and that the principal may read."""
         if commit.at_ns < self.since_ns or (self.until_ns and commit.at_ns > self.until_ns):
             return []
-        return [fact for fact in commit.facts if self._matches(commit, fact)]
+        return [fact for fact in commit.facts if self._matches(commit, seq, fact)]
 
-    def _matches(self, commit: Commit, fact: f.AnyFact | f.Unknown) -> bool:
+    def _matches(self, commit: Commit, seq: int, fact: f.AnyFact | f.Unknown) -> bool:
         if not (
             f.kind_of(fact).startswith(self.kinds)
             if self.kinds
             else not isinstance(fact, f.AccessRecorded)
         ):
             return False
-        if not (self.job_id or self._may_read(fact)):
+        if not (self.job_id or self._may_read(fact, seq)):
             return False
         if self.job_id and not (concerns(fact, self.job_id) and hasattr(fact, "job_id")):
             return False
         return not self.node_id or _on_node(commit, fact, self.node_id)
 
-    def _may_read(self, fact: f.AnyFact | f.Unknown) -> bool:
+    def _may_read(self, fact: f.AnyFact | f.Unknown, seq: int) -> bool:
         """Return whether the principal may read the fact.
 
         Tenants read their own facts and those in OF_ALL; only administrators read facts of keys.
@@ -127,11 +129,20 @@ class FactFilter:
         if isinstance(fact, OF_KEYS) or roles.sees_all(self.principal):
             return self.principal.role == roles.ADMIN or not isinstance(fact, OF_KEYS)
         job = self.cluster.jobs.get(getattr(fact, "job_id", JobId("")))
-        model = self.cluster.models.get(getattr(fact, "model", getattr(fact, "name", "")))
-        tenant = getattr(fact, "tenant", None) or (
-            job.tenant if job else model.tenant if model else ""
-        )
+        tenant = getattr(fact, "tenant", None) or (job.tenant if job else self._owner(fact, seq))
         return tenant == self.principal.tenant or isinstance(fact, OF_ALL)
+
+    def _owner(self, fact: f.AnyFact | f.Unknown, seq: int) -> str:
+        """Return the tenant whose model a fact without a tenant is about; empty if none has it now.
+
+        A fact from before the tenant got the name is about another tenant's model. So is a later
+        one that follows a request from before.
+        """
+        model = self.cluster.models.get(getattr(fact, "model", getattr(fact, "name", "")))
+        if model is None:
+            return ""
+        followed = fact.request if isinstance(fact, OF_KEPT) else seq
+        return model.tenant if min(seq, followed) >= model.owner_seq else ""
 
 
 def _on_node(commit: Commit, fact: f.AnyFact | f.Unknown, node_id: str) -> bool:
@@ -169,7 +180,7 @@ class FactRows:
             if len(self.commits) > COMMITS_KEPT:
                 del self.commits[next(iter(self.commits))]
         commit, encoded = found
-        matching = fact_filter.matching(commit)
+        matching = fact_filter.matching(commit, entry.seq)
         last = len(matching) - 1
         return [
             FactSent(
