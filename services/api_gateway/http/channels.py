@@ -33,7 +33,9 @@ from libs.common.model import NodeId
 from libs.common.safety.redaction import redacted
 from libs.common.state.cluster import Job
 from services.api_gateway.access import roles
+from services.api_gateway.access.open_share import TENANT_FULL, OpenShare
 from services.api_gateway.channels.channel import SIDES, Channel, ask_channel
+from services.api_gateway.channels.followers import RETRY_AFTER_S
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.queries import Query, documented, job_to_change, read
 from services.api_gateway.http.routing import APIRouter
@@ -103,17 +105,13 @@ class Channels:
 
     def __init__(self, gateway: Gateway) -> None:
         self.gateway = gateway
-        self.count = 0
+        self.open = OpenShare(CHANNELS_MAX)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send, route: str) -> None:
         """Serve one WebSocket. Raises Problem, Refused or Unavailable before it is accepted."""
-        if self.count >= CHANNELS_MAX:
-            raise Problem(
-                503,
-                f"{CHANNELS_MAX} channels are open at this gateway, the maximum: close one, or use "
-                "another gateway",
-            )
-        self.count += 1
+        tenant = scope["principal"].tenant
+        if refused := self.open.take(tenant):
+            raise _too_many(tenant, refused)
         try:
             node_id, opened = await self._open(scope, route)
             await send({"type": "websocket.accept"})
@@ -127,7 +125,7 @@ class Channels:
                 send=send,
             ).run()
         finally:
-            self.count -= 1
+            self.open.give_back(tenant)
             if "place" in scope:
                 scope["place"].leave()
 
@@ -154,6 +152,20 @@ class Channels:
                 await ask_channel(self.gateway, node_id, ChannelClose(opened.channel))
             raise
         return node_id, opened
+
+
+def _too_many(tenant: str, refused: str) -> Problem:
+    if refused == TENANT_FULL:
+        text = (
+            f"tenant {tenant} has as many channels open at this gateway as one tenant may have "
+            "now: close one, or use another gateway"
+        )
+        return Problem(429, text, retry_after_s=RETRY_AFTER_S)
+    return Problem(
+        503,
+        f"{CHANNELS_MAX} channels are open at this gateway, the maximum: close one, or use another "
+        "gateway",
+    )
 
 
 def _channel_request(scope: Scope, kind: type[Exec] | type[Forward]) -> Exec | Forward:
