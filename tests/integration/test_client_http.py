@@ -243,6 +243,32 @@ def test_facts_are_followed_over_a_break_in_the_middle_of_a_commit(
     assert found == ["job.submitted", "job.queued", "job.placed", "job.closed"]
 
 
+def test_chosen_facts_of_a_job_are_followed_to_its_end(world: World, client: Client) -> None:
+    def served(request: Request) -> Iterator[bytes]:
+        kinds = tuple(request.query["kind"].split(","))
+        for seq, kind in enumerate(("job.queued", "gpu.faulted", "job.closed"), 4):
+            if kind.startswith(kinds):
+                yield event(seq, kind)
+        raise Break
+
+    world.routes["GET /v1/events"] = served
+    found = client.jobs.events("j1", follow=True, after=3, kind="gpu.")
+    assert [each.kind for each in found] == ["gpu.faulted"]
+    found = client.jobs.events("j1", follow=True, after=3, kind="job.closed,gpu.")
+    assert [each.kind for each in found] == ["gpu.faulted", "job.closed"]
+
+
+def test_a_lock_whose_answer_was_lost_is_asked_for_again_by_the_same_holder(
+    world: World, client: Client
+) -> None:
+    lost = Problem(503, "the log did not confirm it")
+    granted = {"lock": "deploy", "state": "held", "token": 7, "ttl_s": 30}
+    world.routes["POST /v1/locks/deploy/acquire"] = Replies(lost, granted)
+    assert client.locks.acquire("deploy").token == 7
+    first, second = world.asked("POST", "/v1/locks/deploy/acquire")
+    assert first.body == second.body and first.json["holder"]
+
+
 def test_a_stream_that_is_refused_is_raised(world: World, client: Client) -> None:
     world.routes["GET /v1/jobs/j1/output"] = Problem(410, "the stdout of job j1 is gone")
     with pytest.raises(NotFound, match="is gone"):

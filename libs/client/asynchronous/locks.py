@@ -101,7 +101,8 @@ class AsyncLocks:
         late = 0
         while True:
             sent_ns = clock.boot_ns()
-            call = calls.changing("POST", path, body)
+            # The holder makes a repeated request continue the claim of the first.
+            call = calls.changing("POST", path, body, repeatable=True)
             shown = await self._connection.ask(call, ClaimShown)
             if shown.state == lock_life.HELD:
                 lock = AsyncLock(self._connection, shown, sent_ns)

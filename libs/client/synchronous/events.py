@@ -40,7 +40,13 @@ def listed(
 def followed(
     connection: Connection, query: Mapping[str, object], after: int
 ) -> Iterator[Event]:
-    """Yield the facts after a commit as they are recorded; those of a job until its end."""
+    """Yield the facts after a commit as they are recorded; those of a job until its end.
+
+    The facts that end a job are always asked for, and left out if the query does not name them.
+    """
+    kinds = tuple(filter(None, str(query.get("kind") or "").split(",")))
+    if kinds and query.get("job"):
+        query = {**query, "kind": ",".join((*kinds, *LAST))}
     sequence = Sequence(after)
     patience = Patience(connection.timing.away_s)
     while True:
@@ -59,7 +65,8 @@ def followed(
                     for line in filter(None, buffer.feed(piece)):
                         event = calls.decoded(line, Event, call.what)
                         if sequence.is_new(event.seq):
-                            yield event
+                            if event.kind.startswith(kinds or ("",)):
+                                yield event
                             if query.get("job") and event.kind in LAST:
                                 return
         except (Unavailable, RateLimited) as error:

@@ -102,7 +102,8 @@ class Locks:
         late = 0
         while True:
             sent_ns = clock.boot_ns()
-            call = calls.changing("POST", path, body)
+            # The holder makes a repeated request continue the claim of the first.
+            call = calls.changing("POST", path, body, repeatable=True)
             shown = self._connection.ask(call, ClaimShown)
             if shown.state == lock_life.HELD:
                 lock = Lock(self._connection, shown, sent_ns)
