@@ -169,7 +169,8 @@ STAY: Final[dict[str, str]] = {
         core.decide.CHECK_AGAIN_NS notary.AGAIN_S notary.LOOK_S open_share.BUSY_S past.ALONE_S
         openai.adapters.RETRY_S
         peers.BURST_PAUSE_S
-        peers.LOOK_MAX_S peers.ROSTER_EVERY_NS placed.LOOK_S publisher.AGAIN_S publisher.RETRY_S
+        peers.LOOK_MAX_S peers.ROSTER_EVERY_NS placed.LOOK_S publisher.AGAIN_S
+        publisher.RETRY_S secret_answers.LOOK_S
         purse.REFUSED_NS relay.RETRY_FIRST_S
         openai.usage.EVERY_S openai.usage.DRAIN_S archive.USAGE_S cors.MAX_AGE_S
         reporter.EVERY_S reporter.PAUSE_S relay.RETRY_MAX_S relay.UNPLACED_WAIT_S relay.WAIT_MS

@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from libs.common.model import JobId
 from services.api_gateway.access import roles
+from services.api_gateway.access.open_share import BUSY_S
 from services.api_gateway.access.slots import QUESTION
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.answer_types import UpcomingJob, UpcomingList
@@ -23,7 +24,6 @@ LIST_MAX: Final = 1_000
 # Clients that ask the same within this time get the same answer.
 KEPT_S: Final = 5.0
 QUESTIONS_MAX: Final = 16  # of one tenant
-RETRY_AFTER_S: Final = 5
 
 router = APIRouter(tags=["queues"])
 
@@ -106,7 +106,7 @@ class SharedAnswers:
                 429,
                 f"tenant {tenant} waits for {QUESTIONS_MAX} lists of upcoming jobs at this "
                 "gateway, the maximum: ask again when they have come",
-                retry_after_s=RETRY_AFTER_S,
+                retry_after_s=BUSY_S,
             )
         del self.asked[oldest]
 

@@ -88,15 +88,14 @@ class ReplicaFailed(Exception):
 class Call:
     """The state of one request.
 
-    `status` is the status of the client's answer, 0 until then. `tokens` are the used tokens as the
-    replicas counted them, None while unknown; `usage` is the present replica's own count. At most
-    `tokens_max` count. `events` is the number of events of streams, each about a token. `heard`
-    is called when a replica sends something that is not a failure, with the number of events with
-    tokens in it; `begins` when the client's answer begins. `is_held`: the client of a stream got
-    comments already. `model` is the deployed model that the name in the body stands for, `adapter`
-    one of its adapters. With `continuation` the stream may go on at another replica; `moves_on`: it
-    broke at its replica, and shall. `kept` counts the bytes that are held. `is_long`: such an
-    answer ends when the client has read most of it.
+    `status` is the status of the client's answer, 0 until then. `tokens` are those that replicas
+    counted, None while unknown; `usage` is the present replica's own count. At most `tokens_max`
+    count. `events` counts those of streams. `heard` is called when a replica sends something that
+    is not a failure, with its number of events with tokens; `begins` when the client's answer
+    begins. `is_held`: the client of a stream got comments already. `model` is the deployed model
+    that the name in the body stands for, `adapter` one of its adapters. With `continuation` the
+    stream may go on at another replica; `moves_on`: it broke at its replica, and shall. `kept`
+    counts the bytes that are held. `is_long`: the answer ends when most of it is read.
     """
 
     grant: Grant = UNLIMITED

@@ -56,14 +56,10 @@ class History(msgspec.Struct):
         return self.seqs.get(job_id, [])
 
     def parts(self, job_id: JobId) -> tuple[list[int], list[int]]:
-        """Return the sequences before and after the middle that is not kept.
-
-        The second list is empty if none is missing.
-        """
+        """Return the sequences before and after the missing middle; none after if none misses."""
         seqs = self.of(job_id)
-        if len(seqs) < SEQS_PER_JOB:
-            return seqs, []
-        return seqs[:FIRST_KEPT], seqs[FIRST_KEPT:]
+        is_whole = len(seqs) < SEQS_PER_JOB
+        return (seqs, []) if is_whole else (seqs[:FIRST_KEPT], seqs[FIRST_KEPT:])
 
     def changed(self, job_id: JobId) -> int:
         """Return the last sequence that concerns the job; 0 if there is none."""
