@@ -2,6 +2,7 @@
 
 from services.api_gateway.serving.prefix_index import PrefixIndex, chain
 from services.api_gateway.serving.prefix_space import PrefixSpace
+from services.api_gateway.serving.routing import Prompt, Router
 
 TEXT = b"".join(b"%04d" % number * 64 for number in range(8))
 BYTES_MAX = 1 << 20
@@ -40,3 +41,11 @@ def test_one_entry_that_is_larger_than_the_space_is_forgotten() -> None:
     space.note(index)
     assert space.used_bytes == index.used_bytes == 0
     assert index.bytes_of("t") == 0
+
+
+def test_the_prompts_that_a_router_sends_are_in_the_space() -> None:
+    space = PrefixSpace(BYTES_MAX)
+    router: Router[str] = Router(space=space)
+    prompt = Prompt(tokens=512, size=len(TEXT), hashes=chain(b"", TEXT), session=0)
+    router.send(prompt, router.route(prompt, ("r",), 0), 0)
+    assert space.used_bytes == router.index.used_bytes > 0
