@@ -7,14 +7,13 @@ from typing import Final
 
 import pytest
 
-from tests.attack.serving_world import MIB
 from tests.integration.gateway_world import KEY, gateway_world
 from tests.integration.test_openai_failures import until
 from tests.integration.test_openai_hostile import connected
 
 pytestmark = pytest.mark.attack
 
-BYTES: Final = 1_000_000
+BYTES: Final = 200_000
 # Memory for bodies, in bodies of that size; one tenant gets 4/5 of it.
 MEMORY: Final = 10
 
@@ -42,7 +41,7 @@ async def test_unfinished_bodies_of_one_tenant_leave_memory_for_those_of_others(
         assert share.held < MEMORY * BYTES
         await ada.submit(name="x" * 100)
         assert "need as much of this gateway's memory" in str(
-            await world.ask("POST", "/v1/jobs", 429, data=b" " * (MIB - 1))
+            await world.ask("POST", "/v1/jobs", 429, data=b" " * BYTES)
         )
         await stack.aclose()
         await until(lambda: share.held == 0)

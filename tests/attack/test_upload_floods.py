@@ -13,12 +13,11 @@ import pytest
 from libs.common.transport.uploads import MemoryUploads
 from services.api_gateway.access.shares import RECEIVING_MAX
 from services.api_gateway.http.upload_room import COUNTED_BYTES_MIN
-from tests.attack.serving_world import MIB
 from tests.integration.gateway_world import World, gateway_world
 from tests.integration.test_openai_failures import until
 from tests.integration.test_openai_hostile import connected, drip, head
 
-BUCKET: Final = 10 * MIB
+BUCKET: Final = 10 * COUNTED_BYTES_MIN
 # 4/5 of the bucket.
 SHARE: Final = 8
 
@@ -32,7 +31,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 
 def archive(number: int) -> bytes:
-    return bytes([number]) * MIB
+    return bytes([number]) * COUNTED_BYTES_MIN
 
 
 def name(number: int) -> str:
@@ -87,7 +86,6 @@ async def test_archives_that_no_live_job_uses_make_way_for_new_ones_of_their_ten
 
 
 async def test_many_small_archives_count_as_larger_ones(world: World) -> None:
-    world.gateway.uploads = MemoryUploads(10 * COUNTED_BYTES_MIN)
     for number in range(2 * SHARE):
         data = b"%d" % number
         await world.ask("PUT", f"/v1/uploads/{sha256(data).hexdigest()}", 201, data=data)
@@ -107,7 +105,7 @@ class Meeting(MemoryUploads):
 
 
 async def test_two_gateways_together_store_no_more_than_a_tenant_s_share(tmp_path: Path) -> None:
-    store = Meeting(3 * MIB)
+    store = Meeting(3 * COUNTED_BYTES_MIN)
     async with (
         gateway_world(tmp_path) as one,
         gateway_world(tmp_path, instance="b") as other,
