@@ -102,7 +102,12 @@ class SimResident:
         self.tell(seen)
 
     async def prepare(
-        self, launch: Launch, order: StartOrder, gpus: Sequence[Gpu], drivers: Mapping[str, str]
+        self,
+        launch: Launch,
+        order: StartOrder,
+        gpus: Sequence[Gpu],
+        drivers: Mapping[str, str],
+        wanted: Callable[[], bool],
     ) -> Launch:
         return launch
 
