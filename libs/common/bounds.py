@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from libs.common.facts import Fact
+from libs.common.facts import Fact, kind_of
 
 # Exact in JSON too; sums and products of a few of these are not stored.
 NUMBER_MAX: Final = 1 << 53
@@ -80,6 +80,11 @@ def bounded(fact: Fact) -> Fact | None:
         return _struct(fact)
     except _TooLong:
         return None
+
+
+def too_long(fact: Fact) -> str:
+    """Return the reason for distrust of a node whose fact is not `bounded`."""
+    return f"{kind_of(fact)}: one of its lists is too long"
 
 
 def _struct(value: FactT) -> FactT:

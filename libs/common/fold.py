@@ -14,7 +14,7 @@ from libs.common import bounds, reading, subjects
 from libs.common import facts as f
 from libs.common.change import IGNORED, Change, Stamp
 from libs.common.errors import Corrupt
-from libs.common.facts import AnyFact, Commit, Ignored, Unknown
+from libs.common.facts import AnyFact, Commit, Ignored, Unentitled, Unknown
 from libs.common.folds import (
     allocation_fold,
     array_fold,
@@ -110,10 +110,12 @@ def apply(cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp) -> Change:
     cluster.facts += 1
     if isinstance(fact, Ignored):
         return _distrust(cluster, stamp, fact.reason)
+    if isinstance(fact, Unentitled) and fact.distrusts:
+        return _distrust(cluster, stamp, fact.distrusts)
     if stamp.writer == subjects.NODE_KIND:
         bounded = _bounded(fact)
         if bounded is None:
-            return _distrust(cluster, stamp, f"{f.kind_of(fact)}: one of its lists is too long")
+            return _distrust(cluster, stamp, bounds.too_long(fact))
         fact = bounded
     change = (
         _FOLDS[type(fact)](cluster, fact, stamp)  # type: ignore[operator]
@@ -150,10 +152,8 @@ def _entitled(cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp) -> bool:
 
     It is the second line of defence, behind the permissions of the NATS server.
     """
-    if subjects.WRITER_OF.get(type(fact)) != stamp.writer:
+    if not subjects.may_record(stamp.writer, stamp.writer_id, fact):
         return False
-    if stamp.writer == subjects.NODE_KIND:
-        return getattr(fact, "node_id", "") == stamp.writer_id
     if stamp.writer == subjects.SCHEDULER_KIND:
         return (
             cluster.epoch == stamp.epoch

@@ -4,16 +4,28 @@ Pure. A node is an untrusted writer: its key may be stolen, and its agent may be
 Any fault of a node's commit makes the whole commit `Ignored`: it moves the position of every
 reader, counts as ignored, distrusts that node (`fold.py`), and stops no reader. Schedulers,
 quota and gateways are core writers: a fault in their commits raises Corrupt or TooNew, and an
-operator must act.
+operator must act. A fact that its writer may not record is `Unentitled`, whoever the writer is, so
+that no reader takes it for true, whether it folds facts or shows them.
 """
 
 from collections.abc import Mapping
 from typing import Final
 
+from msgspec.structs import replace
+
+from libs.common import bounds, subjects
 from libs.common import facts as f
-from libs.common import subjects
 from libs.common.errors import Corrupt, TooNew
-from libs.common.facts import COMMIT_BYTES_MAX, NUMBER_MAX, VERSION, Commit, Ignored
+from libs.common.facts import (
+    COMMIT_BYTES_MAX,
+    NUMBER_MAX,
+    VERSION,
+    AnyFact,
+    Commit,
+    Ignored,
+    Unentitled,
+    Unknown,
+)
 from libs.common.facts.nesting import DEPTH_MAX, VALUES_MAX, too_deep
 from libs.common.facts.packing import NODE_FACTS_MAX
 from libs.common.state.cluster import WriterMark
@@ -24,6 +36,7 @@ UNTRUSTED: Final = (subjects.NODE_KIND,)
 AT_NS_MAX: Final = 1 << 62
 EPOCH_MAX: Final = 1 << 53
 KIND: Final = "commit.ignored"
+UNENTITLED: Final = "fact.ignored"
 REASON_MAX: Final = 200
 
 
@@ -45,6 +58,10 @@ def read(writers: Mapping[str, WriterMark], subject: str, data: bytes) -> Commit
 
 def read_alone(subject: str, data: bytes) -> Commit:
     """Return a commit without checking its number, to show it. Raises like `read`."""
+    return _entitled(subject, _decoded(subject, data))
+
+
+def _decoded(subject: str, data: bytes) -> Commit:
     if not is_untrusted(subject):
         commit = f.decode(data)
         if commit.writer != subject:
@@ -66,6 +83,37 @@ def read_alone(subject: str, data: bytes) -> Commit:
         return ignored(subject, str(error))
     wrong = _wrong(commit)
     return ignored(subject, wrong) if wrong else commit
+
+
+def _entitled(subject: str, commit: Commit) -> Commit:
+    """Return the commit with `Unentitled` in place of each fact that its writer may not record."""
+    writer, writer_id = subjects.writer_kind(subject), subjects.node_of(subject)
+    wrong = [
+        place
+        for place, fact in enumerate(commit.facts)
+        if not subjects.may_record(writer, writer_id, fact)
+    ]
+    if not wrong:
+        return commit
+    facts = list(commit.facts)
+    for place in wrong:
+        facts[place] = _replaced(subject, facts[place])
+    return replace(commit, facts=tuple(facts))
+
+
+def _replaced(subject: str, fact: AnyFact | Unknown) -> AnyFact | Unknown:
+    """Return `Unentitled` for a fact; itself if this version does not know who may record it."""
+    kind = f.kind_of(fact)
+    writer = subjects.writer_kind(subject)
+    if isinstance(fact, Unknown) and subjects.WRITER_OF_KIND.get(kind, writer) == writer:
+        return fact
+    lists_too_long = not isinstance(fact, Unknown) and bounds.bounded(fact) is None
+    return Unentitled(
+        name=UNENTITLED,
+        raw=b"",
+        reason=f"{kind}: a fact that {subject} may not record"[:REASON_MAX],
+        distrusts=bounds.too_long(fact) if is_untrusted(subject) and lists_too_long else "",
+    )
 
 
 def ignored(subject: str, reason: str) -> Commit:

@@ -52,6 +52,28 @@ def _table() -> dict[type[Fact], str]:
 
 
 WRITER_OF: Final[dict[type[Fact], str]] = _table()
+# The same by the kind on the wire, for readers that decode no fact.
+WRITER_OF_KIND: Final = {kind: WRITER_OF[fact] for kind, fact in f.KINDS.items()}
+
+
+def may_record(writer: str, writer_id: str, fact: Fact) -> bool:
+    """Return whether a writer may record a fact: its kind, and if it is a node, its own name."""
+    if WRITER_OF.get(type(fact)) != writer:
+        return False
+    return writer != NODE_KIND or getattr(fact, "node_id", "") == writer_id
+
+
+def is_foreign(subject: str, kind: str, node_id: str | None) -> bool:
+    """Return whether the writer of a subject may not record a fact of this kind.
+
+    The same rule as `may_record`, for facts that are not decoded. A kind of a later version is not
+    foreign, because this version does not know its writer.
+    """
+    owner, writer = WRITER_OF_KIND.get(kind), writer_kind(subject)
+    if owner is None:
+        return False
+    return owner != writer or (writer == NODE_KIND and node_id != node_of(subject))
+
 
 # Core NATS: requests are answered, none of these is stored.
 HEARTBEAT: Final = (

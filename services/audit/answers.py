@@ -92,13 +92,13 @@ class Answers:
 
     async def _job(self, subject: str, data: bytes) -> bytes:
         job_id, _, after = data.decode(errors="replace").partition(" ")
-        rows = await asyncio.to_thread(
-            self.store.facts,
-            job=job_id,
+        found = await asyncio.to_thread(
+            self.store.commits_about,
+            job_id,
             after=int(after) if AFTER.fullmatch(after) else 0,
             limit=JOB_SEQS_MAX,
         )
-        return _encode(list(dict.fromkeys(row.seq for row in rows)))
+        return _encode(found)
 
     async def _events(self, subject: str, data: bytes) -> bytes:
         ask = msgspec.msgpack.decode(data, type=EventsAsk)

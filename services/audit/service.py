@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from libs.common import reading, subjects
@@ -54,6 +55,8 @@ class Audit:
         self.pulse = pulse
         self.archived = 0
         self._grown = asyncio.Event()
+        # Readers of the archive may hold all threads of the loop's own pool.
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="archive")
 
     async def open(self) -> None:
         """Migrate the archive and learn where it ends.
@@ -103,16 +106,23 @@ class Audit:
         )
 
     async def _archive(self, batch: list[Entry]) -> None:
-        """Store the batch. While the database does not accept it, log the error and try again."""
-        while True:
+        """Store the batch in portions, each in one transaction.
+
+        While the database does not accept one, log the error and try again.
+        """
+        loop = asyncio.get_running_loop()
+        while batch:
             try:
-                await asyncio.to_thread(self.store.append, batch, self.begin)
-                self.archived = batch[-1].seq
+                count, _ = await loop.run_in_executor(
+                    self._thread, self.store.append_portion, batch, self.begin
+                )
+                portion, batch = batch[:count], batch[count:]
+                self.pulse.beat(FOLLOWER)
+                self.archived = portion[-1].seq
                 if recording.active is not None:
-                    _record_spans(recording.active, batch)
+                    _record_spans(recording.active, portion)
                 self._grown.set()
                 self._grown = asyncio.Event()
-                return
             except Unavailable as error:
                 self.pulse.beat(FOLLOWER)  # a restart would not help against a failing database
                 logger.error("the archive waits at %d: %s", self.archived, error)

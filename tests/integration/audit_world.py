@@ -28,19 +28,18 @@ def tamper(url: str, *statements: str) -> None:
             connection.execute(sa.text(statement))
 
 
-def commit(seq: int, *facts: object, at_ns: object = None) -> Entry:
+def commit(
+    seq: int, *facts: object, at_ns: object = None, subject: str = "facts.scheduler"
+) -> Entry:
     at = seq * 10 if at_ns is None else at_ns
-    return Entry(
-        seq,
-        "facts.scheduler",
-        bytes(msgpack.packb([1, 1, "facts.scheduler", seq, 1, at, seq - 1, list(facts)])),
-    )
+    data = bytes(msgpack.packb([1, 1, subject, seq, 1, at, seq - 1, list(facts)]))
+    return Entry(seq, subject, data)
 
 
 def entry(seq: int, padding: int = 0) -> Entry:
     placed = {"kind": "job.placed", "job_id": f"job-{seq}", "padding": "x" * padding}
     return commit(
-        seq, placed, {"kind": "job.started", "job_id": f"job-{seq}", "node_id": f"n{seq % 2}"}
+        seq, placed, {"kind": "job.stop_ordered", "job_id": f"job-{seq}", "node_id": f"n{seq % 2}"}
     )
 
 

@@ -171,7 +171,7 @@ def forge(path: Path, edit: Callable[[Rows], Rows]) -> None:
         ),
         rows,
     )
-    facts = [fact for row in rows for fact in read(row["seq"], row["data"]).facts]
+    facts = [fact for row in rows for fact in read(row["seq"], row["subject"], row["data"]).facts]
     values = [
         (fact.seq, fact.position, fact.kind, fact.job_id, fact.node_id, fact.at_ns)
         for fact in facts

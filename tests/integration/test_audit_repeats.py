@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from libs.common.state.cluster import ENDED_JOBS_KEPT
+from libs.common.transport.log import Entry
 from libs.common.transport.log_memory import MemoryStream
 from services.audit.export.events import BEGINNING, TYPE
 from services.audit.export.export import Span, lines
@@ -29,12 +30,16 @@ def submitted(job_id: str, request: str = "digest") -> dict[str, Any]:
     return {"kind": "job.submitted", "job_id": job_id, "request": request}
 
 
+def submission(seq: int, *facts: dict[str, Any]) -> Entry:
+    return commit(seq, *facts, subject="facts.gateway.a")
+
+
 def told(store: Store) -> list[tuple[str, str, bool]]:
     """Return id, type and `ignored` of each submission; pages and exports agree on them."""
     paged = [
         msgspec.json.decode(data)
         for _, data in take(
-            store=store, source="here", after=BEGINNING, count_max=1_000, bytes_max=1 << 30
+            store=store, source="here", after=BEGINNING, count_max=1 << 20, bytes_max=1 << 30
         ).events
     ]
     exported = [
@@ -53,8 +58,8 @@ def told(store: Store) -> list[tuple[str, str, bool]]:
 def test_second_submission_of_one_key_is_recognised(store: Store) -> None:
     store.append(
         [
-            commit(1, submitted("ja"), submitted("jb", "")),
-            commit(2, submitted("ja"), submitted("jc"), submitted("jc")),
+            submission(1, submitted("ja"), submitted("jb", "")),
+            submission(2, submitted("ja"), submitted("jc"), submitted("jc")),
         ]
     )
     assert told(store) == [
@@ -75,18 +80,18 @@ def test_repetition_is_recognised_until_the_fold_forgets_the_job(
     others = [closed(f"j{number}") for number in range(ENDED_JOBS_KEPT)]
     store.append(
         [
-            commit(1, submitted("ja")),
+            submission(1, submitted("ja")),
             commit(2, closed("ja")),
-            commit(3, submitted("ja")),
+            submission(3, submitted("ja")),
             commit(4, *others[1:]),
         ]
     )
     store.append(
         [
-            commit(5, submitted("ja")),
+            submission(5, submitted("ja")),
             commit(6, others[0]),
-            commit(7, submitted("ja")),
-            commit(8, submitted("ja")),
+            submission(7, submitted("ja")),
+            submission(8, submitted("ja")),
         ]
     )
     events = take(
@@ -99,6 +104,30 @@ def test_repetition_is_recognised_until_the_fold_forgets_the_job(
         "job.submitted.ignored",
         "job.submitted",
         "job.submitted.ignored",
+    ]
+
+
+def test_facts_of_a_node_make_no_submission_a_repetition(store: Store) -> None:
+    """Nor do a node's forged ends make the fold forget a job."""
+
+    def forged(seq: int, *facts: dict[str, Any]) -> Entry:
+        return commit(seq, *facts, subject="facts.node.n1")
+
+    ends = [{"kind": "job.closed", "job_id": f"j{number}"} for number in range(2_000)]
+    store.append(
+        [
+            forged(1, submitted("ja"), submitted("ja")),
+            submission(2, submitted("ja")),
+            commit(3, {"kind": "job.closed", "job_id": "ja"}),
+            *[forged(seq, *ends) for seq in range(4, 4 + ENDED_JOBS_KEPT // len(ends))],
+            submission(9, submitted("ja")),
+        ]
+    )
+    assert told(store) == [
+        ("1-0", "job.submitted.ignored", True),
+        ("1-1", "job.submitted.ignored", True),
+        ("2-0", "job.submitted", False),
+        ("9-0", "job.submitted.ignored", True),
     ]
 
 

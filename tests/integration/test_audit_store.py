@@ -96,16 +96,7 @@ def test_a_second_archive_is_fenced_and_can_stand_by(store: Store, url: str) -> 
 def test_a_commit_that_cannot_be_read_is_archived_without_facts(store: Store) -> None:
     store.append([Entry(1, "facts.quota", b"\xff\x00junk"), entry(2)])
     assert [(r.data, r.at_ns) for r in store.commits(limit=1)] == [(b"\xff\x00junk", 0)]
-    assert [row.seq for row in store.facts()] == [2, 2]
-
-
-def test_facts_are_found_by_job_node_kind_and_time(store: Store) -> None:
-    store.append(entries(1, 9))
-    assert [(row.seq, row.position) for row in store.facts(job="job-4")] == [(4, 0), (4, 1)]
-    assert [row.seq for row in store.facts(node="n0")] == [2, 4, 6, 8]
-    assert [row.seq for row in store.facts(kind="job.placed", since=80)] == [8, 9]
-    assert [row.seq for row in store.facts(kind="job.placed", after=3, limit=2)] == [4, 5]
-    assert store.facts(job="job-4", node="n1") == []
+    assert [row.seq for row in store.facts_of([1, 2])] == [2, 2]
 
 
 def test_a_file_that_is_no_database_is_corrupt(tmp_path: Path) -> None:

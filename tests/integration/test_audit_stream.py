@@ -126,7 +126,7 @@ async def test_every_event_is_published_once_and_in_order_as_the_archive_grows(
     assert (event["specversion"], event["source"], event["type"]) == (
         "1.0",
         "c1",
-        "io.muster.job.started",
+        "io.muster.job.stop_ordered",
     )
     assert event["chainhash"] == publishing.audit.store.between(310, 310)[0].hash
 

@@ -248,4 +248,4 @@ def test_a_history_written_anew_no_longer_has_any_hash_that_was_noted_after_the_
 
 @given(st.binary(max_size=200))
 def test_no_bytes_can_stop_the_reading(data: bytes) -> None:
-    assert read(1, data).at_ns >= 0
+    assert read(1, "facts.node.n1", data).at_ns >= 0

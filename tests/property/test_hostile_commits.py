@@ -78,6 +78,6 @@ def test_readers_agree_on_a_hostile_node_s_commits_and_other_nodes_are_untouched
             heard(reader, data)
         assert gateway == scheduler.cluster == quota.cluster == trimmer
         assert untouched(gateway) == before
-        archived(gateway.seq, data)
+        archived(gateway.seq, subjects.node("n1"), data)
     assert snapshot.decode(snapshot.encode(gateway)) == gateway
     decide(scheduler, gateway.seq * SECOND)

@@ -49,7 +49,7 @@ class Archive:
         found = (
             entry.seq
             for entry in self.entries[after:]
-            if since_ns <= reading.read(entry.seq, entry.data).at_ns <= until_ns
+            if since_ns <= reading.read(entry.seq, entry.subject, entry.data).at_ns <= until_ns
         )
         return next(found, len(self.entries) + 1)
 

@@ -1,6 +1,7 @@
 """The bill of a time: lines by key and model that add up to what was charged."""
 
 from libs.common import facts as f
+from libs.common import reading, subjects
 from libs.common.facts import ChargeLine, ModelUse
 from libs.common.messages.usage_messages import FleetLine, UsageAnswer, UsageLine
 from libs.common.model import JobId, TenantId
@@ -40,6 +41,26 @@ def billed() -> Bill:
     made.add(f.UsageCharged(job_id=JobId("j1"), attempt=1, tenant=B, share_ms=70, user="bob"))
     made.add(f.ModelUndeployed(name="m"))
     return made
+
+
+def test_charges_that_a_node_forged_are_on_no_bill() -> None:
+    forged = f.UsageCharged(job_id=JobId("j1"), attempt=1, tenant=A, share_ms=1 << 62)
+    uses = f.ModelUsed(uses=(use(A, "ada", "k1", requests=1),))
+    found = Bill()
+    for subject in (subjects.node("n1"), subjects.gateway("a"), subjects.SCHEDULER, subjects.QUOTA):
+        commit = f.Commit(
+            version=f.VERSION,
+            min_reader=f.VERSION,
+            writer=subject,
+            number=1,
+            epoch=1,
+            at_ns=1,
+            seen=0,
+            facts=(uses,) if subject == subjects.QUOTA else (forged,),
+        )
+        for fact in reading.read_alone(subject, f.encode(commit)).facts:
+            found.add(fact)
+    assert found.answer(1) == UsageAnswer([], {}, 1)
 
 
 def test_lines_add_up_to_the_charge_with_an_idle_line() -> None:

@@ -1,14 +1,26 @@
 """The hash chain, the schema-free reading of commits, and the text of a report."""
 
+from collections.abc import Iterator
+
 import msgpack
 import pytest
 
 from libs.common.errors import Corrupt
+from libs.common.facts import COMMIT_BYTES_MAX, packing
 from libs.common.transport.log import Entry
 from services.audit.chain.chain import GENESIS, extend, link
 from services.audit.chain.segments import Finding
 from services.audit.chain.verify import Report, render
-from services.audit.store.reading import UNREADABLE, FactRow, read
+from services.audit.store.reading import (
+    NODE_BYTES_MAX,
+    NODE_FACTS_MAX,
+    UNREADABLE,
+    FactRow,
+    Weight,
+    earlier,
+    portions,
+    read,
+)
 
 ENTRIES = [Entry(seq, "facts.scheduler", b"commit %d" % seq) for seq in range(1, 6)]
 
@@ -76,7 +88,7 @@ def test_facts_are_read_whatever_their_kind() -> None:
         {"kind": "job.placed", "job_id": "j1"},
         {"kind": "of.tomorrow", "node_id": "n1", "new": [1, {2: 3}]},
     )
-    assert read(4, data).facts == (
+    assert read(4, "facts.scheduler", data).facts == (
         FactRow(seq=4, position=0, kind="job.placed", job_id="j1", node_id=None, at_ns=7),
         FactRow(seq=4, position=1, kind="of.tomorrow", job_id=None, node_id="n1", at_ns=7),
     )
@@ -84,7 +96,7 @@ def test_facts_are_read_whatever_their_kind() -> None:
 
 def test_a_commit_with_more_fields_than_we_know_is_read() -> None:
     data = bytes(msgpack.packb([9, 1, "w", 1, 0, 5, 0, [{"kind": "a.b"}], "new"]))
-    assert read(1, data).facts == (
+    assert read(1, "facts.scheduler", data).facts == (
         FactRow(seq=1, position=0, kind="a.b", job_id=None, node_id=None, at_ns=5),
     )
 
@@ -111,13 +123,46 @@ def test_a_commit_with_more_fields_than_we_know_is_read() -> None:
     ],
 )
 def test_a_commit_that_cannot_be_read_has_no_rows_and_stops_nothing(data: bytes) -> None:
-    assert read(1, data) == UNREADABLE
+    assert read(1, "facts.scheduler", data) == UNREADABLE
+
+
+NODE = "facts.node.n1"
+MANY = commit(*[{"kind": "a"}] * (NODE_FACTS_MAX + 1))
+LARGE = commit({"kind": "a.b", "text": "x" * NODE_BYTES_MAX})
+
+
+@pytest.mark.parametrize("data", [MANY, LARGE], ids=["many facts", "many bytes"])
+def test_a_commit_above_the_bounds_of_a_node_has_no_rows_if_a_node_wrote_it(data: bytes) -> None:
+    assert read(1, NODE, data) == UNREADABLE
+    assert read(1, "facts.scheduler", data) == earlier(1, data) != UNREADABLE
+    assert read(1, NODE, commit(*[{"kind": "a"}] * NODE_FACTS_MAX)) != UNREADABLE
+
+
+def test_the_archive_reads_no_more_of_a_node_than_the_log_s_readers_do() -> None:
+    assert (NODE_BYTES_MAX, NODE_FACTS_MAX) == (COMMIT_BYTES_MAX, packing.NODE_FACTS_MAX)
+
+
+def test_portions_are_within_their_bounds_and_items_are_taken_when_they_are_needed() -> None:
+    taken: list[int] = []
+
+    def sizes() -> Iterator[int]:
+        for size in (1, 2, 9, 1, 1):
+            taken.append(size)
+            yield size
+
+    by_bytes = portions(sizes(), lambda size: Weight(size, 0), bytes_max=3, rows_max=0)
+    assert next(by_bytes) == [1, 2]
+    assert taken == [1, 2, 9]
+    assert list(by_bytes) == [[9], [1, 1]]
+    by_rows = portions(sizes(), lambda size: Weight(0, size), bytes_max=0, rows_max=3)
+    assert list(by_rows) == [[1, 2], [9], [1, 1]]
+    assert not list(portions([], lambda _: Weight(0, 0), bytes_max=0, rows_max=0))
 
 
 def test_an_id_that_no_database_could_store_is_left_out() -> None:
-    assert read(1, commit({"kind": "a.b", "job_id": "x\0", "node_id": 3})).facts == (
-        FactRow(seq=1, position=0, kind="a.b", job_id=None, node_id=None, at_ns=7),
-    )
+    assert read(
+        1, "facts.scheduler", commit({"kind": "a.b", "job_id": "x\0", "node_id": 3})
+    ).facts == (FactRow(seq=1, position=0, kind="a.b", job_id=None, node_id=None, at_ns=7),)
 
 
 def test_a_clean_report_is_one_line() -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from libs.common import subjects
 from libs.common.errors import Refused
 from libs.common.messages.access_entry import AccessEntry, encode, pack
 from services.audit.chain.chain import GENESIS, link
@@ -26,26 +27,28 @@ from services.audit.export.events import encode as encode_event
 from services.audit.store.reading import read
 from services.audit.store.store import Record
 
+SCHEDULER = subjects.SCHEDULER
+GATEWAY = subjects.gateway("a")
+NODE = subjects.node("n1")
 AT_NS = 1_700_000_000_123_456_789
 
 
-def record(data: bytes, seq: int = 7) -> Record:
-    hash_ = link(
-        seq=seq, subject="facts.scheduler", data=data, index=seq - 1, previous_hash=GENESIS
-    )
+def record(data: bytes, seq: int = 7, subject: str = SCHEDULER) -> Record:
+    hash_ = link(seq=seq, subject=subject, data=data, index=seq - 1, previous_hash=GENESIS)
     return Record(
         index=seq - 1,
         seq=seq,
-        subject="facts.scheduler",
+        subject=subject,
         data=data,
-        at_ns=read(seq, data).at_ns,
+        at_ns=read(seq, subject, data).at_ns,
         hash=hash_,
         previous_hash=GENESIS,
     )
 
 
-def commit(*facts: object, at_ns: int = AT_NS) -> Record:
-    return record(bytes(msgpack.packb([1, 1, "facts.scheduler", 1, 1, at_ns, 0, list(facts)])))
+def commit(*facts: object, at_ns: int = AT_NS, subject: str = SCHEDULER) -> Record:
+    data = bytes(msgpack.packb([1, 1, subject, 1, 1, at_ns, 0, list(facts)]))
+    return record(data, subject=subject)
 
 
 def shown(stored: Record) -> list[dict[str, Any]]:
@@ -93,7 +96,7 @@ def test_a_batch_of_access_records_is_one_event_for_each_entry() -> None:
         "entries": pack([encode(access(0)), encode(access(1))]),
         "count": 2,
     }
-    found = shown(commit({"kind": "job.queued", "job_id": "j1"}, batch))
+    found = shown(commit({"kind": "job.submitted", "job_id": "j1"}, batch, subject=GATEWAY))
     assert [each["id"] for each in found] == ["7-0", "7-1-0", "7-1-1"]
     assert [each["type"] for each in found[1:]] == ["io.muster.access.recorded"] * 2
     assert found[2]["data"] == json.loads(msgspec.json.encode(msgspec.structs.asdict(access(1))))
@@ -110,7 +113,8 @@ def test_that_access_records_were_dropped_is_an_event_of_its_own_behind_those_th
                 "entries": pack([encode(access(0))]),
                 "count": 1,
                 "dropped": 3,
-            }
+            },
+            subject=GATEWAY,
         )
     )
     assert [(each["id"], each["data"].get("dropped")) for each in found] == [
@@ -123,12 +127,9 @@ def test_that_access_records_were_dropped_is_an_event_of_its_own_behind_those_th
 def test_a_batch_that_cannot_be_read_is_shown_as_it_is() -> None:
     assert [
         each["data"]["entries"]
-        for each in shown(commit({"kind": "access.recorded", "entries": b"no"}))
-    ] == ["bm8="]
-    assert (
-        shown(commit({"kind": "access.recorded", "entries": "text"}))[0]["data"]["entries"]
-        == "text"
-    )
+        for entries in (b"no", "text")
+        for each in shown(commit({"kind": "access.recorded", "entries": entries}, subject=GATEWAY))
+    ] == ["bm8=", "text"]
 
 
 def test_a_commit_that_cannot_be_read_is_one_event_with_its_bytes() -> None:
@@ -139,6 +140,31 @@ def test_a_commit_that_cannot_be_read_is_one_event_with_its_bytes() -> None:
         {"commit": "/wA="},
     )
     assert "time" not in found and "subject" not in found
+
+
+@pytest.mark.parametrize(
+    ("subject", "fact"),
+    [
+        (NODE, {"kind": "usage.charged", "job_id": "j1", "tenant": "a", "share_ms": 1}),
+        (NODE, {"kind": "access.recorded", "entries": pack([encode(access(0))]), "count": 1}),
+        (NODE, {"kind": "job.started", "job_id": "j1", "node_id": "n2"}),
+        (NODE, {"kind": "job.started", "job_id": "j1", "node_id": ["n1"]}),
+        (GATEWAY, {"kind": "job.placed", "job_id": "j1"}),
+        (SCHEDULER, {"kind": "usage.charged", "job_id": "j1"}),
+    ],
+)
+def test_a_fact_that_its_writer_may_not_record_is_ignored(
+    subject: str, fact: dict[str, Any]
+) -> None:
+    (found,) = shown(commit(fact, subject=subject))
+    assert (found["id"], found["type"]) == ("7-0", f"io.muster.{fact['kind']}.ignored")
+    assert found["data"]["reason"] == f"{subject} may not record this fact"
+
+
+def test_facts_of_right_writers_and_of_later_kinds_are_not_ignored() -> None:
+    started = {"kind": "job.started", "job_id": "j1", "node_id": "n1"}
+    found = shown(commit(started, {"kind": "of.tomorrow"}, subject=NODE))
+    assert [each["type"] for each in found] == ["io.muster.job.started", "io.muster.of.tomorrow"]
 
 
 def test_a_commit_without_facts_has_no_events() -> None:

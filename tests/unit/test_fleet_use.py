@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from libs.common import bounds
 from libs.common import facts as f
 from libs.common.facts import ChargePart
 from libs.common.messages.usage_messages import FleetLine
@@ -107,3 +108,9 @@ def test_more_allocated_than_there_was_raises_the_capacity() -> None:
     cluster.jobs[JobId("j")].placed_ns = 1
     (line,) = with_running([], cluster, 0, SECOND_NS)
     assert line.capacity_share_ms == line.running_share_ms and line.unallocated_share_ms == 0
+
+
+def test_a_registration_that_every_fold_ignores_for_its_size_adds_no_devices() -> None:
+    found = use()
+    found.add(registered("n", bounds.COUNTS["gpus"] + 1), SECOND_NS)
+    assert found.answer() == []

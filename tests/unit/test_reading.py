@@ -5,14 +5,14 @@ stops them.
 import msgspec
 import pytest
 
+from libs.common import bounds, fold, reading, subjects
 from libs.common import facts as f
-from libs.common import fold, reading, subjects
 from libs.common.change import Stamp
 from libs.common.errors import Corrupt, TooNew
 from libs.common.facts import Commit, packing
 from libs.common.facts.nesting import DEPTH_MAX, VALUES_MAX, array_length, too_deep
 from libs.common.facts.packing import NODE_FACTS_MAX
-from libs.common.model import JobId, NodeId
+from libs.common.model import JobId, NodeId, TenantId
 from libs.common.state.cluster import Cluster, WriterMark
 from libs.common.transport.log import Entry
 from services.node_agent.incarnation import next_incarnation
@@ -103,6 +103,64 @@ def test_ignored_commit_counts_and_distrusts_only_its_node(
     assert (n1.usable, n1.takes_work, n1.ignored, n1.ignored_seq) == (True, False, 1, seq + 1)
     assert n1.distrusted == n1.ignored_reason != ""
     assert (n2.takes_work, n2.ignored) == (True, 0)
+
+
+FORGED = {
+    "a charge": f.UsageCharged(job_id=JobId("j"), attempt=1, tenant=TenantId("a"), share_ms=1),
+    "another node's start": f.JobStarted(job_id=JobId("j"), attempt=1, node_id=node("n2")),
+    "a charge with too long a list": f.UsageCharged(
+        job_id=JobId("j"),
+        attempt=1,
+        tenant=TenantId("a"),
+        share_ms=1,
+        parts=(f.ChargePart("", 1),) * (bounds.COUNT_MAX + 1),
+    ),
+}
+
+
+@pytest.mark.parametrize("fact", FORGED.values(), ids=FORGED.keys())
+def test_a_fact_that_its_writer_may_not_record_is_taken_for_true_by_no_reader(
+    fact: f.AnyFact,
+) -> None:
+    found = reading.read_alone(N1, raw(commit(N1, 1, BEAT, fact)))
+    assert found.facts[0] == BEAT
+    assert isinstance(found.facts[1], f.Unentitled)
+    assert f.kind_of(fact) in found.facts[1].reason
+    assert not reading.is_ignored(reading.read_alone(N1, raw(commit(N1, 1, fact))))
+
+
+@pytest.mark.parametrize("fact", FORGED.values(), ids=FORGED.keys())
+def test_a_fact_that_its_writer_may_not_record_changes_the_state_as_it_did_before(
+    fact: f.AnyFact,
+) -> None:
+    """Earlier versions folded the fact itself."""
+    before, now = begun(nodes=2).cluster, begun(nodes=2).cluster
+    made = commit(N1, 2, fact)
+    assert fold.apply_entry(before, before.seq + 1, N1, made) == fold.apply_entry(
+        now, now.seq + 1, N1, reading.read(now.writers, N1, raw(made))
+    )
+    assert before == now
+    too_long = isinstance(fact, f.UsageCharged) and bool(fact.parts)
+    assert bool(now.nodes[node("n1")].distrusted) == too_long
+
+
+def test_a_core_writer_s_fact_of_another_service_is_taken_for_true_by_no_reader() -> None:
+    (found,) = reading.read_alone(GATEWAY, raw(commit(GATEWAY, 1, BEAT))).facts
+    assert isinstance(found, f.Unentitled)
+    assert not found.distrusts
+
+
+def test_a_fact_of_a_later_version_stays_unknown_unless_its_kind_is_another_writer_s() -> None:
+    def one(kind: str) -> f.AnyFact | f.Unknown:
+        head = (f.VERSION, f.VERSION, N1, 1, 0, 0, 0)
+        data = msgspec.msgpack.encode((*head, [{"kind": kind, "new": 1}]))
+        return reading.read_alone(N1, data).facts[0]
+
+    assert [type(one(kind)) for kind in ("of.tomorrow", "job.started", "usage.charged")] == [
+        f.Unknown,
+        f.Unknown,
+        f.Unentitled,
+    ]
 
 
 @pytest.mark.attack

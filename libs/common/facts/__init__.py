@@ -43,6 +43,7 @@ from libs.common.facts.fabric_facts import PreflightEnded as PreflightEnded
 from libs.common.facts.fact import NUMBER_MAX as NUMBER_MAX
 from libs.common.facts.fact import Fact as Fact
 from libs.common.facts.fact import Ignored as Ignored
+from libs.common.facts.fact import Unentitled as Unentitled
 from libs.common.facts.fact import Unknown as Unknown
 from libs.common.facts.fact import kind_of as kind_of
 from libs.common.facts.fact import next_number as next_number

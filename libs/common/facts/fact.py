@@ -30,6 +30,17 @@ class Ignored(Unknown, frozen=True, tag="!"):
     reason: str = ""
 
 
+class Unentitled(Unknown, frozen=True, tag="#"):
+    """A fact that its writer may not record (`reading.py`). Every fold skips it.
+
+    `reason` says which fact it was. `distrusts` is not empty if the fact is also out of all bounds,
+    for which readers distrust a node. No process writes it.
+    """
+
+    reason: str = ""
+    distrusts: str = ""
+
+
 def next_number(number: int) -> int:
     """Return the number of a writer's next commit; after NUMBER_MAX it is 1 again."""
     return number % NUMBER_MAX + 1

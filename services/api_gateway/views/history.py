@@ -113,7 +113,7 @@ def concerns(fact: AnyFact | Unknown, job_id: str) -> bool:
 
 
 def _content(fact: AnyFact | Unknown) -> Any:  # noqa: ANN401  a fact as JSON values
-    if isinstance(fact, f.Ignored):
+    if isinstance(fact, f.Ignored | f.Unentitled):
         return {"kind": fact.name, "reason": fact.reason}
     return {"kind": fact.name, "raw": fact.raw} if isinstance(fact, Unknown) else fact
 

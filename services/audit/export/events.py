@@ -20,6 +20,7 @@ from msgspec import UNSET, UnsetType
 from libs.common.errors import Corrupt, Refused
 from libs.common.messages import access_entry
 from libs.common.messages.access_entry import AccessEntry
+from libs.common.subjects import is_foreign
 from services.audit.store.reading import NS_MAX, UNREADABLE, commit_facts, read
 from services.audit.store.store import Record
 
@@ -32,6 +33,7 @@ IGNORED: Final = ".ignored"
 REPEATED: Final = (
     "the job was submitted before, with the same Idempotency-Key: this fact made no other"
 )
+FOREIGN: Final = "{writer} may not record this fact"
 # One message of a server's default size holds it.
 EVENT_BYTES_MAX: Final = 768 << 10
 # What is nested deeper in a fact is left out.
@@ -110,9 +112,10 @@ def events(
 ) -> Iterator[tuple[Position, CloudEvent]]:
     """Yield all events of a commit in order, each with its position.
 
-    `repeated`: the positions of submissions that every fold ignores.
+    `repeated`: the positions of submissions that every fold ignores. It also ignores facts that
+    their writer may not record.
     """
-    if read(record.seq, record.data) == UNREADABLE:
+    if read(record.seq, record.subject, record.data) == UNREADABLE:
         yield _event(
             record,
             source,
@@ -123,7 +126,8 @@ def events(
         )
         return
     for position, fact in enumerate(commit_facts(record.data)):
-        entries = _entries(fact)
+        why = _ignored(record.subject, fact)
+        entries = _entries(fact) if not why else []
         for number, entry in enumerate(entries):
             data = dict(zip(ACCESS_FIELDS, entry, strict=True))
             yield _event(
@@ -137,8 +141,8 @@ def events(
         if entries:
             fact = {name: value for name, value in fact.items() if name != "entries"}
         kind = fact["kind"]
-        if position in repeated:
-            kind, fact = kind + IGNORED, {**fact, "ignored": True, "reason": REPEATED}
+        if why or position in repeated:
+            kind, fact = kind + IGNORED, {**fact, "ignored": True, "reason": why or REPEATED}
         if not entries or fact.get("dropped"):  # dropped entries are reported by an event too
             yield _event(
                 record,
@@ -148,6 +152,13 @@ def events(
                 at_ns=record.at_ns,
                 data=_plain(fact, 0),
             )
+
+
+def _ignored(writer: str, fact: dict[str, Any]) -> str:
+    """Return why every fold ignores this fact whatever is in the log; else empty."""
+    node_id = fact.get("node_id")
+    named = node_id if isinstance(node_id, str) else None
+    return FOREIGN.format(writer=writer) if is_foreign(writer, fact["kind"], named) else ""
 
 
 def encode(event: CloudEvent) -> bytes:

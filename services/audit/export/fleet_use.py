@@ -7,6 +7,7 @@ of it that lies in the time that was asked for. Tests: tests/unit/test_fleet_use
 from collections import Counter
 from typing import Final
 
+from libs.common import bounds
 from libs.common import facts as f
 from libs.common.facts import AnyFact, ChargePart
 from libs.common.messages.usage_messages import FleetLine
@@ -39,7 +40,7 @@ class FleetUse:
     def add(self, fact: AnyFact | f.Unknown, at_ns: int) -> None:
         """Add a fact that was recorded at this time; other kinds add nothing."""
         match fact:
-            case f.NodeRegistered():
+            case f.NodeRegistered() if bounds.bounded(fact) is not None:
                 self._leave(fact.node_id, at_ns)
                 self.gpus[fact.node_id] = Counter(gpu.model[:LETTERS_MAX] for gpu in fact.gpus)
                 self.there[fact.node_id] = at_ns

@@ -1,14 +1,28 @@
 """Reads the time and one row per fact from a commit, for every kind of fact.
 
 Pure. It uses no schema on purpose: facts of a newer version are archived too, and one rule reads an
-archive of many years. A malformed commit is archived with time 0 and no rows, so nothing that a
-writer sends can stop the archive. `verify.py` reads by the same rule and compares.
+archive of many years. A malformed commit is archived with time 0 and no rows, and so is a node's
+commit that every reader of the log ignores for its size. So nothing that a writer sends can stop
+the archive. `verify.py` reads by the same rule and compares. `portions` bounds what one transaction
+holds.
 """
 
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgpack  # type: ignore[import-untyped]
 import msgspec
+
+from libs.common import subjects
+
+# The largest commit of a node that has rows: the bounds of the log's readers (`facts/sizes.py`,
+# `facts/packing.py`). They are repeated here because archives were written by them: if those rise,
+# `verify.py` must also accept what was archived as unreadable before.
+NODE_BYTES_MAX: Final = 512 << 10
+NODE_FACTS_MAX: Final = 2_048
+# What a transaction of the archive holds; a single commit may hold more.
+PORTION_BYTES: Final = 8 << 20
+PORTION_ROWS: Final = 20_000
 
 AT_NS: Final = 5
 FACTS: Final = 7
@@ -38,13 +52,59 @@ class Reading(msgspec.Struct, frozen=True):
     facts: tuple[FactRow, ...]
 
 
+class Weight(NamedTuple):
+    """The bytes and fact rows of one commit."""
+
+    bytes: int
+    rows: int
+
+
 UNREADABLE: Final = Reading(0, ())
+ItemT = TypeVar("ItemT")
 
 
-def read(seq: int, data: bytes) -> Reading:
-    """Read one commit; return UNREADABLE if the bytes are not one."""
+def read(seq: int, subject: str, data: bytes) -> Reading:
+    """Read one commit; return UNREADABLE if the bytes are not one, or a node's and too large."""
+    is_node = subjects.writer_kind(subject) == subjects.NODE_KIND
+    if is_node and len(data) > NODE_BYTES_MAX:
+        return UNREADABLE
+    return _read(seq, data, NODE_FACTS_MAX if is_node else None)
+
+
+def earlier(seq: int, data: bytes) -> Reading:
+    """Read one commit as versions did that had no bound for nodes."""
+    return _read(seq, data, None)
+
+
+def portions(
+    items: Iterable[ItemT],
+    weight: Callable[[ItemT], Weight],
+    bytes_max: int,
+    rows_max: int,
+) -> Iterator[list[ItemT]]:
+    """Yield the items in lists within both bounds; an item that exceeds one is alone in its list.
+
+    Items are taken only when they are needed.
+    """
+    portion: list[ItemT] = []
+    size = rows = 0
+    for item in items:
+        its = weight(item)
+        if portion and (size + its.bytes > bytes_max or rows + its.rows > rows_max):
+            yield portion
+            portion, size, rows = [], 0, 0
+        portion.append(item)
+        size += its.bytes
+        rows += its.rows
+    if portion:
+        yield portion
+
+
+def _read(seq: int, data: bytes, facts_max: int | None) -> Reading:
     commit = _unpack(data)
     if not isinstance(commit, list) or len(commit) <= FACTS or not isinstance(commit[FACTS], list):
+        return UNREADABLE
+    if facts_max is not None and len(commit[FACTS]) > facts_max:
         return UNREADABLE
     at_ns = commit[AT_NS]
     if type(at_ns) is not int or not 0 <= at_ns <= NS_MAX:

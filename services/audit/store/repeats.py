@@ -3,11 +3,13 @@
 Two gateways that receive one Idempotency-Key at the same moment may each record the job (decision
 27). The fold keeps the first submission (`job_fold.submitted`) until ENDED_JOBS_KEPT jobs have
 ended after the job. This module follows the same rule. Its answer depends only on the commits
-before this one, so it never changes. Tests: tests/integration/test_audit_repeats.py.
+before this one, so it never changes. Only facts that their writer may record count. Tests:
+tests/integration/test_audit_repeats.py.
 """
 
 from typing import Final
 
+from libs.common import subjects
 from libs.common.state.cluster import ENDED_JOBS_KEPT
 from services.audit.store.reading import FactRow, commit_facts, read
 from services.audit.store.store import Record, Store
@@ -22,8 +24,12 @@ def repeated(store: Store, record: Record) -> frozenset[int]:
 
     Only a job with an Idempotency-Key (`request`) can have two.
     """
+    if subjects.writer_kind(record.subject) != subjects.WRITER_OF_KIND[SUBMITTED]:
+        return frozenset()
     rows = [
-        row for row in read(record.seq, record.data).facts if row.kind == SUBMITTED and row.job_id
+        row
+        for row in read(record.seq, record.subject, record.data).facts
+        if row.kind == SUBMITTED and row.job_id
     ]
     if not rows:
         return frozenset()
@@ -46,4 +52,4 @@ def _is_known(store: Store, row: FactRow) -> bool:
 def _is_forgotten(store: Store, job_id: str, since: int, upto: int) -> bool:
     """Return whether a job submitted at `since` ended and left the fold before `upto`."""
     ended = next((seq for seq, _ in store.seqs_of(job_id, ENDS, upto) if seq > since), 0)
-    return ended > 0 and store.count(ENDS, ended, upto) >= ENDED_JOBS_KEPT
+    return ended > 0 and store.has(ENDED_JOBS_KEPT, ENDS, ended, upto)

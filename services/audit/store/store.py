@@ -1,9 +1,10 @@
 """Stores the archive in SQLite or PostgreSQL: each commit's exact bytes, its chain link, its facts.
 
-A batch is one transaction, which is on disk when `append` returns. An append is idempotent: entries
-that are there already are compared and skipped. So a caller that does not know whether its last
-batch was stored appends it again. There is one writer: a second one violates the primary key and is
-Fenced. Blocking: call it from a thread. It has no twin; tests use real files.
+A portion of a batch is one transaction, and all of them are on disk when `append` returns. An
+append is idempotent: entries that are there already are compared and skipped. So a caller that does
+not know whether its last batch was stored appends it again. There is one writer: a second one
+violates the primary key and is Fenced. Blocking: call it from a thread. It has no twin; tests use
+real files.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,12 +20,27 @@ from libs.common.transport.log import Entry
 from services.audit.chain.chain import Link, extend
 from services.audit.store import schema
 from services.audit.store.faults import telling
-from services.audit.store.reading import NS_MAX, FactRow, read
-from services.audit.store.tables import COMMITS, FACTS
+from services.audit.store.reading import (
+    NS_MAX,
+    PORTION_BYTES,
+    PORTION_ROWS,
+    FactRow,
+    Reading,
+    Weight,
+    portions,
+    read,
+)
+from services.audit.store.tables import (
+    BY_NODE,
+    BY_OWN_NODE,
+    COMMITS,
+    FACTS,
+    by_writers,
+    in_commit,
+)
 
 # Commits in memory at once while iterating: at most 128 MiB.
 PAGE: Final = 256
-FACTS_LIMIT: Final = 1_000
 BUSY_MS: Final = 10_000
 
 
@@ -112,16 +128,38 @@ class Store:
         Raises Corrupt on a gap or if an archived entry differs, Fenced if another archive has
         written, DiskFull, Unavailable.
         """
+        links: list[Link] = []
+        left = entries
+        while left:
+            done, stored = self.append_portion(left, begin)
+            links += stored
+            left = left[done:]
+        return links
+
+    def append_portion(
+        self, entries: Sequence[Entry], begin: int = 1
+    ) -> tuple[int, Sequence[Link]]:
+        """Append the first of the entries, as many as one transaction may hold.
+
+        Return how many of the entries the archive holds now, and the links of the new ones. Raises
+        like `append`.
+        """
         head = self._head if self._head_known else self.head()
         last = head.seq if head else 0
-        self._compare([entry for entry in entries if entry.seq <= last])
-        fresh = [entry for entry in entries if entry.seq > last]
-        links = extend(head, fresh, begin)
+        known = [entry for entry in entries if entry.seq <= last]
+        self._compare(known)
+        fresh = (
+            (entry, read(entry.seq, entry.subject, entry.data))
+            for entry in entries
+            if entry.seq > last
+        )
+        portion = next(portions(fresh, _weight, PORTION_BYTES, PORTION_ROWS), [])
+        links = extend(head, [entry for entry, _ in portion], begin)
         if links:
             self._head_known = False  # a transaction that fails may have been stored nevertheless
-            self._write(fresh, links)
+            self._write(portion, links)
             self._head, self._head_known = links[-1], True
-        return links
+        return len(known) + len(portion), links
 
     def commits(self, after: int | None = None, limit: int | None = None) -> Iterator[Record]:
         """Yield the commits after stream sequence `after` (None: all) in the chain's order.
@@ -144,9 +182,12 @@ class Store:
         return [Record(*row) for row in self._rows("reading commits", query)]
 
     def of_kinds(self, kinds: Sequence[str], since_ns: int, until_ns: int) -> Iterator[Record]:
-        """Yield the commits with facts of these kinds from `since_ns` to before `until_ns`."""
+        """Yield the commits with facts of these kinds from `since_ns` to before `until_ns`.
+
+        Their writers may record such facts.
+        """
         c, after = FACTS.c, 0
-        wanted = c.kind.in_(kinds) & (c.at_ns >= since_ns) & (c.at_ns < until_ns)
+        wanted = by_writers(kinds) & (c.at_ns >= since_ns) & (c.at_ns < until_ns)
         while True:
             query = sa.select(c.seq).where(wanted, c.seq > after).distinct()
             rows = self._rows("looking up facts", query.order_by(c.seq).limit(PAGE))
@@ -155,30 +196,6 @@ class Store:
             seqs, after = [row[0] for row in rows], rows[-1][0]
             commits = sa.select(COMMITS).where(COMMITS.c.seq.in_(seqs)).order_by(COMMITS.c.seq)
             yield from (Record(*row) for row in self._rows("reading commits", commits))
-
-    def facts(
-        self,
-        *,
-        job: str | None = None,
-        node: str | None = None,
-        kind: str | None = None,
-        since: int | None = None,
-        after: int = 0,
-        limit: int = FACTS_LIMIT,
-    ) -> list[FactRow]:
-        """Return the facts that match all arguments, in the log's order.
-
-        `since` is in nanoseconds, `after` is a stream sequence for the next page.
-        """
-        c = FACTS.c
-        filters = [(c.job_id, job), (c.node_id, node), (c.kind, kind)]
-        query = sa.select(FACTS).where(
-            *[column == value for column, value in filters if value is not None], c.seq > after
-        )
-        if since is not None:
-            query = query.where(c.at_ns >= since)
-        query = query.order_by(c.seq, c.position).limit(limit)
-        return [FactRow(*row) for row in self._rows("looking up facts", query)]
 
     def facts_of(self, seqs: Sequence[int]) -> list[FactRow]:
         """Return all fact rows of these commits."""
@@ -189,21 +206,52 @@ class Store:
 
     def seqs_of(self, job: str, kinds: Sequence[str], upto: int) -> list[tuple[int, int]]:
         """Return the positions of a job's facts of these kinds, in order, up to and including
-        commit `upto`.
+        commit `upto`. Their writers may record such facts.
         """
         c = FACTS.c
         query = (
             sa.select(c.seq, c.position)
-            .where(c.job_id == job, c.seq <= upto, c.kind.in_(kinds))
+            .where(c.job_id == job, c.seq <= upto, by_writers(kinds))
             .order_by(c.seq, c.position)
         )
         return [(int(row[0]), int(row[1])) for row in self._rows("looking up facts", query)]
 
-    def count(self, kinds: Sequence[str], after: int, before: int) -> int:
-        """Return the number of facts of these kinds in the commits between two, exclusive."""
+    def commits_about(self, job: str, after: int, limit: int) -> list[int]:
+        """Return the sequences of the first commits about a job behind commit `after`, from its
+        first one by a core writer on.
+        """
         c = FACTS.c
-        query = sa.select(sa.func.count()).where(c.kind.in_(kinds), c.seq > after, c.seq < before)
-        return int(self._rows("counting facts", query)[0][0])
+        begun = (
+            sa.select(c.seq).where(c.job_id == job, in_commit(~BY_NODE)).order_by(c.seq).limit(1)
+        )
+        rows = self._rows("looking up a job", begun)
+        if not rows:
+            return []
+        query = (
+            sa.select(c.seq)
+            .where(
+                c.job_id == job,
+                c.seq >= max(rows[0][0], after + 1),
+                in_commit(~BY_NODE | BY_OWN_NODE),
+            )
+            .distinct()
+            .order_by(c.seq)
+            .limit(limit)
+        )
+        return [int(row[0]) for row in self._rows("looking up a job", query)]
+
+    def has(self, count: int, kinds: Sequence[str], after: int, before: int) -> bool:
+        """Return whether at least so many facts of these kinds are in the commits between two,
+        exclusive. Their writers may record such facts.
+        """
+        c = FACTS.c
+        query = (
+            sa.select(c.seq)
+            .where(by_writers(kinds), c.seq > after, c.seq < before)
+            .offset(count - 1)
+            .limit(1)
+        )
+        return bool(self._rows("counting facts", query))
 
     def orphans(self, limit: int) -> list[int]:
         """Return stream sequences that have fact rows but no commit."""
@@ -234,11 +282,10 @@ class Store:
                     "start the audit service again"
                 )
 
-    def _write(self, entries: Sequence[Entry], links: Sequence[Link]) -> None:
+    def _write(self, portion: Sequence[tuple[Entry, Reading]], links: Sequence[Link]) -> None:
         commits: list[dict[str, Any]] = []
         facts: list[dict[str, Any]] = []
-        for entry, link in zip(entries, links, strict=True):
-            reading = read(entry.seq, entry.data)
+        for (entry, reading), link in zip(portion, links, strict=True):
             commits.append(
                 {**msgspec.structs.asdict(link), "data": entry.data, "at_ns": reading.at_ns}
             )
@@ -250,6 +297,11 @@ class Store:
             connection.execute(sa.insert(COMMITS), commits)
             if facts:
                 connection.execute(sa.insert(FACTS), facts)
+
+
+def _weight(read_entry: tuple[Entry, Reading]) -> Weight:
+    entry, reading = read_entry
+    return Weight(len(entry.data), len(reading.facts))
 
 
 def _engine(url: str, read_only: bool) -> sa.Engine:
