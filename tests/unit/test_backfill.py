@@ -370,4 +370,5 @@ def test_backfill_scans_a_bounded_number_of_jobs(monkeypatch: pytest.MonkeyPatch
     history = (registered("a"), registered("b", 2), busy, behind, waiting("small"))
     assert begin(given(*history)) == [("small", "b")]
     monkeypatch.setattr("services.scheduler.decide.placing.SCAN_MAX", 2)
+    monkeypatch.setattr("services.scheduler.decide.placing.PART_LEAST", 1)
     assert begin(given(*history)) == []

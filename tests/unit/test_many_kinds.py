@@ -8,8 +8,9 @@ from msgspec import structs
 from libs.common import facts as f
 from libs.common.facts import AnyFact, JobPlaced
 from libs.common.model import Allocation, JobId, NodeId, TenantId
+from services.scheduler.decide import placing
 from services.scheduler.decide.decide import decide
-from services.scheduler.decide.placing import place
+from services.scheduler.decide.placing import Examined, place
 from services.scheduler.queueing import queue_order as queue_order
 from services.scheduler.queueing.backfill import SCAN_MAX
 from services.scheduler.queueing.limits import room_of
@@ -180,6 +181,15 @@ def test_many_kinds_of_several_tenants_leave_a_part_of_the_pass_to_the_last_one(
     small = waiting("small", tenant="e", time_limit_s=1)
     state = given(registered("n", cpus_milli=64_000), registered("m", 1), busy, *kinds, small)
     assert [fact.job_id for fact in place(state) if isinstance(fact, JobPlaced)] == ["small"]
+
+
+def test_a_pass_examines_a_bounded_number_of_kinds_of_many_tenants(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(placing, "SCAN_MAX", 8)
+    examined = Examined([TenantId(f"t{number}") for number in range(100)])
+    over = [examined.note(TenantId(f"t{number}")) for number in range(16)]
+    assert over == [False] * 15 + [True]
 
 
 def test_a_group_that_was_allowed_stays_so_when_another_tenant_is_full() -> None:

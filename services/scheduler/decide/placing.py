@@ -55,7 +55,7 @@ from services.scheduler.state.state import State
 NONE: Final[tuple[AnyFact, ...]] = ()
 # The part of a pass that one tenant may use is one of so many.
 PARTS: Final = 4
-# Kinds of jobs that are left to each tenant of which nothing was examined yet.
+# Kinds of jobs of a tenant that are examined although others have used up the pass.
 PART_LEAST: Final = 4
 
 
@@ -98,10 +98,10 @@ class Examined(msgspec.Struct):
     """The kinds of jobs that a pass has examined in vain, by tenant.
 
     A tenant with many kinds that do not fit must not use up the pass of the others: from its part
-    on it is in `full`, and no more of its jobs are examined. A part is a quarter of the pass, but
-    no more than an equal part if less would be left for tenants of which nothing was examined yet.
-    A tenant that is alone may use all. `tenants` are the tenants with waiting jobs, `counts` what
-    was examined of each.
+    on it is in `full`, and no more of its jobs are examined. A part is a quarter of the pass, or an
+    equal part if that is more. When a whole pass is used up, a few kinds more are examined of the
+    tenants of which fewer than PART_LEAST were. `tenants` are the tenants with waiting jobs,
+    `counts` what was examined of each.
     """
 
     tenants: Collection[TenantId]
@@ -109,16 +109,16 @@ class Examined(msgspec.Struct):
     total: int = 0
     counts: dict[TenantId, int] = {}
 
-    def note(self, tenant: TenantId) -> int:
-        """Count a kind of job; return how many were examined in all."""
+    def note(self, tenant: TenantId) -> bool:
+        """Count a kind of job; return whether no more may be examined."""
         self.total += 1
         count = self.counts[tenant] = self.counts.get(tenant, 0) + 1
-        equal = SCAN_MAX // len(self.tenants)
-        kept = PART_LEAST * (len(self.tenants) - len(self.counts))
-        is_short = self.total + kept >= SCAN_MAX
-        if count >= (equal if is_short else max(SCAN_MAX // PARTS, equal)):
+        if self.total == SCAN_MAX:
+            self.full.update(each for each, seen in self.counts.items() if seen >= PART_LEAST)
+        part = max(SCAN_MAX // PARTS, SCAN_MAX // len(self.tenants))
+        if count >= (part if self.total < SCAN_MAX else PART_LEAST):
             self.full.add(tenant)
-        return self.total
+        return self.total >= 2 * SCAN_MAX
 
 
 def place(state: State) -> Sequence[AnyFact]:
@@ -135,7 +135,7 @@ def place(state: State) -> Sequence[AnyFact]:
         choice, lender = _choice(state, backfill_pass, job, shape)
         if choice is NO_PLACEMENT:
             backfill_pass.wait(state, job)
-            if examined.note(shape.tenant) >= SCAN_MAX or backfill_pass.holds_all(state):
+            if examined.note(shape.tenant) or backfill_pass.holds_all(state):
                 break
         elif not shape.request.share and passes_limit(state, shape, choice):
             examined.note(shape.tenant)
