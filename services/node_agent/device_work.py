@@ -67,6 +67,7 @@ class DeviceWork:
         self.tell = tell
         self.inventory: Sequence[Gpu] = ()
         self.check_s = machine.driver_answer_ms / 1_000 + CHECK_SLACK_S
+        self.look_s = machine.release_ms / 1_000 + self.check_s
         self.preflight = Preflight(
             driver, sampling=sampling(), machine=machine, state=state, tell=tell
         )
@@ -161,6 +162,7 @@ class DeviceWork:
             scrub=self.scrub,
             alone=undivided(self.state(), action.gpus),
             within_s=self.check_s,
+            look_s=self.look_s,
             means=self.means,
         )
 

@@ -19,6 +19,7 @@ from libs.common import facts as f
 from libs.common.model import GpuId
 from services.node_agent.devices.device_holders import holders, isolation
 from services.node_agent.health import returning
+from services.node_agent.jobs.means import Means
 from services.node_agent.machine import processes
 
 DEVICE = GpuId("GPU-n-0")
@@ -189,6 +190,28 @@ def test_process_of_a_terminal_that_opened_a_device_does_not_hold_it(strangers: 
                 kill(pid)
     os.close(primary)
     os.close(secondary)
+
+
+class Hung(Means):
+    """Means of which one waits for ever."""
+
+    async def let_go(self, key: str) -> tuple[dict[str, str], list[str]]:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+async def test_a_release_check_of_which_a_part_never_ends_quarantines_the_device(
+    world: World,
+) -> None:
+    world.agent.devices.means, world.agent.devices.look_s = Hung(), 0.4
+    await world.start("j", "true")
+    released = await world.said(f.JobReleased, "j")
+    why = "not known: the release check took longer than 0 s"
+    assert released.checks == {"processes": why, "devices": "held"}
+    fault = next(fault for fault in world.facts(f.GpuFaulted))
+    assert (fault.uuid, fault.reason, fault.detail) == (DEVICE, "quarantined", why)
+    world.agent.devices.means = world.agent.means
+    await world.until(lambda: [fact.uuid for fact in world.facts(f.GpuRecovered)] == [DEVICE])
 
 
 async def test_a_job_on_devices_in_name_only_has_nothing_to_look_for(world: World) -> None:

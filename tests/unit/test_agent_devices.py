@@ -13,6 +13,7 @@ from services.node_agent.core import actions as a
 from services.node_agent.core import devices as d
 from services.node_agent.core import hits, kept_devices
 from services.node_agent.core import observations as o
+from services.node_agent.core.attempt_facts import UNCHECKED_NS
 from services.node_agent.core.decide import next_due_ns
 from services.node_agent.core.devices import SAME_NS, Trouble
 from tests.given_devices import (
@@ -205,7 +206,8 @@ def test_end_of_a_failed_job_waits_for_the_first_check_of_its_devices() -> None:
     made = node().running()
     bad = o.Exit(executed=True, exit_code=1)
     assert made.see(o.ProcessExited("j.1", bad)) == [a.CheckRelease(ref(), (GPU,), True, True)]
-    assert made.later(S) == [] and next_due_ns(made.state) is None
+    exited_ns = made.now_ns
+    assert made.later(S) == [] and next_due_ns(made.state) == exited_ns + UNCHECKED_NS
     made.see(erred("xid 79"))
     finished = recorded(made.see(o.ReleaseChecked("j.1", {}, True)))[0]
     assert isinstance(finished, f.JobFinished) and finished.reason == "gpu_fault"

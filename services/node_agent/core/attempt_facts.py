@@ -27,6 +27,10 @@ CHECKPOINT_EVERY_NS: Final = 30_000 * MS
 # The entry of a release check: no process of the job is left.
 PROCESSES: Final = "processes"
 GONE: Final = "gone"
+# A release check has deadlines of its own, also for each reset and scrub. Without any result after
+# this time it is given up, and all devices of the attempt are quarantined.
+UNCHECKED_NS: Final = 900_000 * MS
+UNCHECKED: Final = "not known: the release check did not end"
 
 
 def running_health(attempt: Attempt) -> Health | None:
@@ -149,16 +153,21 @@ def is_released(state: State, attempt: Attempt, now_ns: int) -> bool:
     """Return whether the release check is over: everything is clean, or the time is up.
 
     Devices that are not clean then are quarantined. The check also ends when only devices are left
-    that need a restart of the machine.
+    that need a restart of the machine, or without a result after UNCHECKED_NS.
     """
     if attempt.checks is None:
-        return False
+        return now_ns >= unchecked_due_ns(state, attempt)
     lost = (
         attempt.unclean
         and attempt.checks.get(PROCESSES) == GONE
         and all(d.needs_reboot_or_replacement(state.devices, uuid) for uuid in attempt.unclean)
     )
     return attempt.clean or bool(lost) or now_ns >= attempt.exited_ns + state.release_ns
+
+
+def unchecked_due_ns(state: State, attempt: Attempt) -> int:
+    """Return when a release check without a result is given up."""
+    return attempt.exited_ns + max(state.release_ns, UNCHECKED_NS)
 
 
 def ready_facts(state: State, attempt: Attempt, now_ns: int) -> list[NodeFact]:
@@ -275,6 +284,9 @@ def _released_facts(state: State, attempt: Attempt) -> list[NodeFact]:
     """Return the JobReleased fact, and quarantine the devices that are not clean."""
     ref, end = attempt.ref, attempt.exit
     assert end is not None, "what is released has exited"
+    if attempt.checks is None:
+        attempt.checks = {PROCESSES: UNCHECKED}
+        attempt.unclean = dict.fromkeys(attempt.gpus, UNCHECKED)
     for uuid, why in attempt.unclean.items():
         d.quarantine(state.devices, uuid, why, d.Leftover(ref, end.clean, attempt.began_ns))
     return [
@@ -282,6 +294,6 @@ def _released_facts(state: State, attempt: Attempt) -> list[NodeFact]:
             job_id=ref.job_id,
             attempt=ref.attempt,
             node_id=state.node_id,
-            checks=attempt.checks or {},
+            checks=attempt.checks,
         )
     ]

@@ -26,6 +26,7 @@ from services.node_agent.core.attempt_facts import (
     ready_facts,
     running_health,
     start_due_ns,
+    unchecked_due_ns,
 )
 from services.node_agent.core.batch import elements_due_ns
 from services.node_agent.core.observations import Mark
@@ -291,6 +292,8 @@ def _set_timer(state: State, key: str, attempt: Attempt, now_ns: int) -> None:
         times.append(
             min(max(attempt.check_at_ns, now_ns + 1), attempt.exited_ns + state.release_ns)
         )
+    if attempt.phase == s.EXITED and attempt.checks is None and attempt.queued < s.OVER_LEVEL:
+        times.append(unchecked_due_ns(state, attempt))
     if times:
         state.timers[key] = min(times)
     else:

@@ -7,7 +7,7 @@ tests/integration/test_release.py.
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from libs.common.model import GpuId
 from services.node_agent.core import actions as a
@@ -25,6 +25,16 @@ NO_ANSWER: Final = "the driver did not answer"
 NOT_CLEAN: Final = "not done: only free devices are scrubbed"
 
 
+class Found(NamedTuple):
+    """What a look at an attempt and its devices found, before the scrub."""
+
+    left: Sequence[str]
+    checks: Mapping[str, str]
+    held: Mapping[GpuId, str]
+    cut: Mapping[GpuId, str]
+    holders: str
+
+
 async def check(
     action: a.CheckRelease,
     driver: Driver,
@@ -33,13 +43,56 @@ async def check(
     scrub: Scrub,
     alone: Sequence[GpuId],
     within_s: float,
+    look_s: float,
     means: Means,
 ) -> o.ReleaseChecked:
     """Check what an attempt left. `alone` are its devices that no other attempt uses.
 
     Its MIG instances are removed once its processes are gone. Devices that are clean then are
-    scrubbed.
+    scrubbed. The driver has `within_s` to answer, and all but the scrub, which has deadlines of
+    its own, has `look_s`. If that is over, nothing is known, so all devices are not clean.
     """
+    try:
+        async with asyncio.timeout(look_s):
+            left, checks_of_means, held, cut, holders_seen = await _look(
+                action,
+                driver=driver,
+                jobs=jobs,
+                instances=instances,
+                alone=alone,
+                within_s=within_s,
+                means=means,
+            )
+    except TimeoutError:
+        return _unknown(action, f"not known: the release check took longer than {look_s:.0f} s")
+    scrubbed = await scrub.of(alone) if not left and not held and alone else Scrubbed(NOT_CLEAN)
+    held = {**held, **{uuid: f"{NOT_CLEARED}{why}" for uuid, why in scrubbed.failed.items()}}
+    checks = {
+        PROCESSES: f"left: {', '.join(left)}" if left else GONE,
+        "devices": "held" if held else "free",
+        **checks_of_means,
+    }
+    if action.cut:
+        checks["mig"] = (
+            "not looked for: processes are left" if left else "; ".join(cut.values()) or "gone"
+        )
+    if holders_seen:
+        checks |= {"holders": holders_seen}
+    if holders_seen or (scrub.wanted and action.gpus):
+        checks |= {"scrub": scrubbed.result}
+    return o.ReleaseChecked(key_of(action.ref), checks, not left and not held, held)
+
+
+async def _look(
+    action: a.CheckRelease,
+    driver: Driver,
+    jobs: JobSupervisors,
+    instances: Instances,
+    alone: Sequence[GpuId],
+    within_s: float,
+    means: Means,
+) -> Found:
+    """Return what the attempt left, and why its devices are not clean. Removes MIG instances."""
     left: Sequence[str] = () if action.processes_gone else await jobs.leftovers(action.ref)
     checks_of_means, more = await means.let_go(key_of(action.ref))
     left, kept = [*left, *more], await means.left(alone)
@@ -64,22 +117,14 @@ async def check(
         held = {**held, uuid: "; ".join(filter(None, (why, held.get(uuid))))}
     if left:
         held = {**dict.fromkeys(action.gpus, f"processes are left: {', '.join(left)}"), **held}
-    scrubbed = await scrub.of(alone) if not left and not held and alone else Scrubbed(NOT_CLEAN)
-    held = {**held, **{uuid: f"{NOT_CLEARED}{why}" for uuid, why in scrubbed.failed.items()}}
-    checks = {
-        PROCESSES: f"left: {', '.join(left)}" if left else GONE,
-        "devices": "held" if held else "free",
-        **checks_of_means,
-    }
-    if action.cut:
-        checks["mig"] = (
-            "not looked for: processes are left" if left else "; ".join(cut.values()) or "gone"
-        )
-    if nodes or unseen:
-        checks |= {"holders": _holders(opened, unseen, action.began_ns)}
-    if nodes or unseen or (scrub.wanted and action.gpus):
-        checks |= {"scrub": scrubbed.result}
-    return o.ReleaseChecked(key_of(action.ref), checks, not left and not held, held)
+    seen = _holders(opened, unseen, action.began_ns) if nodes or unseen else ""
+    return Found(left=left, checks=checks_of_means, held=held, cut=cut, holders=seen)
+
+
+def _unknown(action: a.CheckRelease, why: str) -> o.ReleaseChecked:
+    """Return the result of a check that did not end: no device of the attempt is clean."""
+    checks = {PROCESSES: why, "devices": "held" if action.gpus else "free"}
+    return o.ReleaseChecked(key_of(action.ref), checks, False, dict.fromkeys(action.gpus, why))
 
 
 def _holders(opened: Mapping[GpuId, Sequence[str]], unseen: Sequence[GpuId], began_ns: int) -> str:

@@ -146,13 +146,14 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
-def environment_holds(pid: int, wanted: Iterable[bytes]) -> bool:
+def environment_holds(pid: int, wanted: Iterable[bytes], proc: str = "/proc") -> bool:
     """Return whether the process was started with all of these NAME=value pairs.
 
-    False if its environment may not be read.
+    False if its environment may not be read. Waits for a process that hangs in a driver
+    (`environments.py` does not).
     """
     try:
-        pairs = set(read(f"/proc/{pid}/environ", MAX_READ_BYTES).split(b"\0"))
+        pairs = set(read(f"{proc}/{pid}/environ", MAX_READ_BYTES).split(b"\0"))
     except OSError:
         return False
     return all(pair in pairs for pair in wanted)

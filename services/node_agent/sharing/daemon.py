@@ -20,7 +20,7 @@ from libs.common.errors import Refused
 from libs.common.model import GpuId
 from libs.common.safety.folder_walk import remove_tree
 from services.node_agent.directories.job_ownership import make_passable
-from services.node_agent.machine import cgroups, processes, synced_file
+from services.node_agent.machine import cgroups, environments, processes, synced_file
 from services.node_agent.machine.processes import Process
 from services.node_agent.sharing import ways
 
@@ -169,15 +169,13 @@ def is_living(known: Known) -> bool:
 def living_processes(folder: str, known: Known) -> list[Process]:
     """Return the living processes of the daemon and its servers.
 
-    Reads the environment of every process, so it must not run on the event loop.
+    Reads the environment of every process, so it must not run on the event loop. A process whose
+    environment cannot be read in time is none of them (`environments.py`).
     """
     mark = os.fsencode(f"{MARK}={folder}")
     below = processes.descendants(known.pid) if is_living(known) else []
-    own = {
-        *below,
-        *cgroups.members(known.group),
-        *(pid for pid in processes.all_pids() if processes.environment_holds(pid, [mark])),
-    }
+    own = {*below, *cgroups.members(known.group)}
+    own |= {*environments.holding(mark, [pid for pid in processes.all_pids() if pid not in own])}
     if is_living(known):
         own.add(known.pid)
     found = [processes.process(pid) for pid in sorted(own - {os.getpid()})]

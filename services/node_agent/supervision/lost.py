@@ -11,7 +11,7 @@ import signal
 import time
 
 from libs.common.reasons import NOT_STARTED, SUPERVISOR_LOST
-from services.node_agent.machine import cgroups, processes
+from services.node_agent.machine import cgroups, environments, processes
 from services.node_agent.supervision import output
 from services.node_agent.supervisor import records
 from services.node_agent.supervisor.records import ExitRecord, Identity
@@ -131,9 +131,7 @@ def _sweep(job_dir: str, identity: Identity) -> list[int]:
     until = time.monotonic() + SWEEP_S
     while time.monotonic() < until:
         cgroups.kill(group)
-        left = [
-            pid for pid in processes.all_pids() if _belongs(pid, mark, identity)
-        ] + cgroups.members(group)
+        left = _of_job(mark, identity) + cgroups.members(group)
         if not left:
             break
         processes.send(left, signal.SIGKILL)
@@ -141,10 +139,17 @@ def _sweep(job_dir: str, identity: Identity) -> list[int]:
     return left
 
 
-def _belongs(pid: int, mark: bytes, identity: Identity) -> bool:
-    """Return whether a process belongs to the job. Zombies do not count.
+def _of_job(mark: bytes, identity: Identity) -> list[int]:
+    """Return the processes that belong to the job, by session or environment."""
+    belong = {pid: _belongs(pid, identity) for pid in processes.all_pids()}
+    others = [pid for pid, known in belong.items() if known is None]
+    return [pid for pid, known in belong.items() if known] + environments.holding(mark, others)
 
-    A session of the same number that began before the job is another one.
+
+def _belongs(pid: int, identity: Identity) -> bool | None:
+    """Return whether a process belongs to the job, None if only its environment can tell.
+
+    Zombies do not count. A session of the same number that began before the job is another one.
     """
     found = processes.process(pid)
     if (
@@ -161,7 +166,7 @@ def _belongs(pid: int, mark: bytes, identity: Identity) -> bool:
         and identity["job_pid"] in (found.session, found.group)
         and not _reused(identity)
     )
-    return in_session or processes.environment_holds(pid, [mark])
+    return True if in_session else None
 
 
 def _reused(identity: Identity) -> bool:
