@@ -83,7 +83,7 @@ class Keeper:
         """Connect to the broker, or start one; `living` are the attempts that still run."""
         self.folder.mkdir(mode=PASSABLE, parents=True, exist_ok=True)
         self.folder.chmod(PASSABLE)
-        before = await asyncio.to_thread(self._noted)
+        before = await asyncio.to_thread(self.noted)
         self._task = asyncio.create_task(self._serve())
         self._pinging = asyncio.create_task(self._ping())
         await self._ready.wait()
@@ -100,7 +100,11 @@ class Keeper:
         Raises Refused if a device of it gives no memory.
         """
         if self._task is None:
-            await self.open(())
+            try:
+                async with asyncio.timeout(DEVICE_S):
+                    await self.open(())
+            except TimeoutError:
+                raise Refused("pool: the memory broker did not start in time") from None
         await self._usable(attempt)
         self._admit(attempt)
         await asyncio.to_thread(self._note)
@@ -137,7 +141,7 @@ class Keeper:
                 continue
             if loop.time() - self._answered_s > ANSWER_S:
                 logger.warning("the memory broker does not answer: it is killed and replaced")
-                with suppress(ProcessLookupError):
+                with suppress(OSError):
                     signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
                 self._unlink()
                 self._ended.set()
@@ -210,12 +214,18 @@ class Keeper:
 
     async def _start(self) -> None:
         """Start a broker and give it everything that the last one had."""
-        self._process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "services.node_agent.memory", str(self.folder.resolve())),
-            env={CALL_VARIABLE: DRIVER_CALL_S, **os.environ},
-            stdin=asyncio.subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "services.node_agent.memory", str(self.folder.resolve())),
+                env={CALL_VARIABLE: DRIVER_CALL_S, **os.environ},
+                stdin=asyncio.subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        except OSError as error:  # for example at the limit of processes
+            logger.warning("the memory broker cannot be started, and is tried again: %s", error)
+            await asyncio.sleep(RESPAWN_S)
+            self._ended.set()
+            return
         while True:
             if self._process.returncode is not None:
                 logger.warning("the memory broker ended with %s", self._process.returncode)
@@ -259,7 +269,7 @@ class Keeper:
         self._link = link
         holder, _ = peer_of(link.stream)
         if holder is not None:
-            with suppress(ProcessLookupError):
+            with suppress(OSError):
                 self._pidfd = os.pidfd_open(holder.pid)
         self._answered_s = asyncio.get_running_loop().time()
         asyncio.get_running_loop().add_reader(link.stream.fileno(), self._read, link)
@@ -349,10 +359,11 @@ class Keeper:
         for number in list(self.grants):
             self._drop(number)
 
-    def _noted(self) -> dict[str, Attempt]:
+    def noted(self) -> dict[str, Attempt]:
+        """Return the attempts with pools that an earlier agent wrote down."""
         try:
             return _attempts.decode((self.folder / ATTEMPTS).read_bytes())
-        except (FileNotFoundError, msgspec.DecodeError):
+        except (OSError, msgspec.DecodeError):
             return {}
 
     def _note(self) -> None:

@@ -30,7 +30,7 @@ from services.node_agent.directories.protocol import Launch
 from services.node_agent.drivers.sysfs import Numa
 from services.node_agent.memory.device_memory import DRIVER_OF, Device
 from services.node_agent.memory.grants import HOST, Attempt
-from services.node_agent.memory.keeper import ATTEMPTS, Keeper
+from services.node_agent.memory.keeper import ATTEMPTS, DEVICE_S, RELEASE_S, Keeper
 from services.node_agent.memory.node_memory import host
 from services.node_agent.memory.report import report
 
@@ -41,6 +41,7 @@ TOKEN_BYTES: Final = 32
 # The numbers of a vendor's devices begin here, because each vendor counts its own from 0.
 FIRST: Final = {"nvidia": 0, "simulated": 0, "amd": 1_000, "intel": 2_000}
 RETURNED: Final = "returned"
+NO_ANSWER: Final = "not known: the memory broker does not answer"
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -67,6 +68,8 @@ class Pools:
         # Attempts whose memory came back: a release check may be repeated before it is clean.
         self.returned: set[str] = set()
         self._opening: asyncio.Task[None] | None = None
+        # The attempts of an earlier agent that have pools. The others never wait for the broker.
+        self._noted: Collection[str] = ()
 
     def adopt(self, keys: Collection[str], inventory: Sequence[Gpu]) -> None:
         """Connect to the broker of an earlier agent, if there was one; `keys` are the attempts
@@ -74,6 +77,7 @@ class Pools:
         """
         if self.keeper is None or not (self.keeper.folder / ATTEMPTS).exists():
             return
+        self._noted = self.keeper.noted().keys()
         self.keeper.use(devices_of(inventory))
         self._opening = asyncio.create_task(self.keeper.open(list(keys)))
 
@@ -87,7 +91,8 @@ class Pools:
             return launch
         if self.keeper is None or self.state_dir is None:
             raise Refused("pool: this agent has no memory broker")
-        await self._opened()
+        if not await self._opened(DEVICE_S):
+            raise Refused("pool: the memory broker does not answer")
         self.keeper.use(devices_of(inventory))
         token = secrets.token_hex(TOKEN_BYTES)
         try:
@@ -124,15 +129,16 @@ class Pools:
         """Free the attempt's memory; return the receipt's entry. Harmless when repeated."""
         if self.keeper is None:
             return {}
-        await self._opened()
         if key in self.returned:
             return {POOLS: RETURNED}
+        if key in self._noted and not await self._opened(RELEASE_S):
+            return {POOLS: NO_ANSWER}
         if key not in self.keeper.attempts:
             return {}
         if await self.keeper.release(key):
             self.returned.add(key)
             return {POOLS: RETURNED}
-        return {POOLS: "not known: the memory broker does not answer"}
+        return {POOLS: NO_ANSWER}
 
     def forget(self, key: str) -> None:
         self.returned.discard(key)
@@ -157,9 +163,15 @@ class Pools:
     async def _answer(self, subject: str, data: bytes) -> bytes | None:
         return _encode(self.report())
 
-    async def _opened(self) -> None:
+    async def _opened(self, within_s: float) -> bool:
+        """Wait for the broker of an earlier agent; return whether it is here in time."""
         if self._opening is not None:
-            await asyncio.shield(self._opening)
+            await asyncio.wait([self._opening], timeout=within_s)
+        return self._opening is None or (
+            self._opening.done()
+            and not self._opening.cancelled()
+            and self._opening.exception() is None
+        )
 
     async def close(self) -> None:
         """Let go of the broker; it lives on while attempts have pools."""

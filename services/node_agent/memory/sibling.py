@@ -92,9 +92,15 @@ class SiblingProcess:
         return True
 
     async def _start(self) -> None:
-        self.process = await asyncio.create_subprocess_exec(
-            *self.command, stdin=asyncio.subprocess.DEVNULL, start_new_session=True
-        )
+        try:
+            self.process = await asyncio.create_subprocess_exec(
+                *self.command, stdin=asyncio.subprocess.DEVNULL, start_new_session=True
+            )
+        except OSError as error:  # for example at the limit of processes
+            logger.warning("%s cannot be started, and is tried again: %s", self.command[2], error)
+            await asyncio.sleep(RESPAWN_S)
+            self._ended.set()
+            return
         while True:
             if self.process.returncode is not None:
                 logger.warning("%s ended with %s", self.command[2], self.process.returncode)
