@@ -20,6 +20,7 @@ import pytest_asyncio
 
 from libs.job.memory.broker_wire import Ended, Link
 from services.node_agent.memory import broker
+from services.node_agent.memory.admission import CONNECTIONS_OF_USER_MAX
 from services.node_agent.memory.device_memory import HOST_DRIVER, Device
 from services.node_agent.memory.grants import HOST
 from services.node_agent.memory.keeper import Keeper
@@ -162,7 +163,7 @@ async def test_a_job_that_reads_no_answers_is_cut_off(keeper: Keeper) -> None:
 
 async def test_a_flood_of_connections_is_bounded(keeper: Keeper) -> None:
     links = []
-    for _ in range(broker.CONNECTIONS_OF_USER_MAX + 50):
+    for _ in range(CONNECTIONS_OF_USER_MAX + 50):
         links.append(connected(keeper))
     closed = 0
     for link in links:

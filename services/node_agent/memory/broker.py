@@ -23,6 +23,7 @@ from libs.job.memory.broker_wire import BadMessage, Ended, Link
 from services.node_agent.machine import processes
 from services.node_agent.machine.poll_loop import READ, PollLoop
 from services.node_agent.memory import grants as g
+from services.node_agent.memory.admission import gives_way
 from services.node_agent.memory.device_memory import Device
 from services.node_agent.memory.node_memory import Hangs, NodeMemory
 from services.node_agent.memory.peers import belongs, peer_of, supervised
@@ -32,8 +33,6 @@ PUBLIC: Final = "public"
 PASSABLE: Final = 0o711
 BROKER_SOCKET: Final = f"{PUBLIC}/broker.sock"
 CONTROL_SOCKET: Final = "control.sock"
-CONNECTIONS_MAX: Final = 512
-CONNECTIONS_OF_USER_MAX: Final = 256
 # Requests of one connection: this many at once, and so many more in each second.
 BURST: Final = 2_000
 RATE: Final = 1_000
@@ -193,11 +192,12 @@ class Broker:
         except OSError:  # it went away again, or this process has no descriptor left
             return
         holder, uid = peer_of(stream)
-        same = sum(each.uid == uid for each in self.clients.values())
-        full = len(self.clients) >= CONNECTIONS_MAX or same >= CONNECTIONS_OF_USER_MAX
-        if holder is None or full:
+        has_room, victim = gives_way(uid, self.clients.values())
+        if holder is None or not has_room:
             stream.close()
             return
+        if victim is not None:
+            self._close(victim)
         stream.setblocking(False)
         client = Client(
             link=Link(stream, accepts=False),
