@@ -227,7 +227,8 @@ STAY: Final[dict[str, str]] = {
         grants.VALID_S links.serving.IDLE_S links.serving.LOOK_S links.links.ACCEPT_S
         links.links.GIVE_UP_S links.asking.ANSWER_S links.asking.LOOK_S links.copies.COPY_S
         links.dialling.CONNECT_S links.members.KNOWN_S links.members.LOOK_S
-        grants.UNUSED_NS link_tokens.ALL_S avoided.FIRST_S avoided.LONGEST_S
+        grants.FORGOTTEN_NS grants.UNUSED_NS link_tokens.ALL_S avoided.FIRST_S
+        avoided.LONGEST_S
         from_peers.SESSION_S from_peers.WAIT_S from_peers.COMING_S from_peers.LOOK_S
         from_peers.AGAIN_S fabric.choice.FAILED_S uploads.fetching.WAIT_S uploads.fetching.ANSWER_S
         uploads.fetching.LOOK_S uploads.fetching.SLOW_S

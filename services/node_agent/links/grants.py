@@ -25,6 +25,8 @@ NONCE_BYTES: Final = 16
 READERS_MAX: Final = 2
 # A token that no session used for so long is no reader.
 UNUSED_NS: Final = 15 * SECOND_NS
+# Without room for another token, those that no session used for so long are forgotten.
+FORGOTTEN_NS: Final = 60 * SECOND_NS
 FRESH: Final = "fresh"
 OPEN: Final = "open"
 
@@ -73,7 +75,10 @@ class Grants:
         """Check the grant of a token whose signature is right. Raises Refused of links."""
         with self._lock:
             if token.nonce not in self._known:
-                raise NoAccess("the token was used, or signed before the agent restarted")
+                raise NoAccess(
+                    "the token was used, was not used in time, or was signed before the agent "
+                    "restarted"
+                )
 
     def begin(self, nonce: str) -> LinkAsk | None:
         """Return the grant for a new session; None if a session has it already."""
@@ -90,17 +95,50 @@ class Grants:
             self._states.pop(nonce, None)
 
     def _make_room(self, tenant: str, now_ns: int) -> None:
-        for nonce in [name for name, (_, until_ns) in self._known.items() if until_ns <= now_ns]:
+        """Forget tokens that no session used: those that expired, and more if there is no room.
+
+        Raises Fault BUSY if there is none then.
+        """
+        self._forget_fresh(now_ns)
+        if self._has_room(tenant):
+            return
+        self._forget_fresh(now_ns + VALID_S * SECOND_NS - FORGOTTEN_NS)
+        if self._has_room(tenant) or self._gives_way(tenant):
+            return
+        mine = self._of_tenants()[tenant]
+        raise Fault(
+            BUSY,
+            f"node {self.key.node_id} has {len(self._known)} tokens for links outstanding, "
+            f"{mine} of tenant {tenant}: at most {GRANTS_MAX} and "
+            f"{GRANTS_PER_TENANT} are signed. Wait until copies end",
+        )
+
+    def _forget_fresh(self, until_ns: int) -> None:
+        """Forget the tokens without a session that are valid no longer than this."""
+        for nonce in [name for name, (_, end_ns) in self._known.items() if end_ns <= until_ns]:
             if self._states[nonce] == FRESH:
                 del self._known[nonce], self._states[nonce]
-        tenants = Counter(ask.tenant for ask, _ in self._known.values())
-        if tenants[tenant] >= GRANTS_PER_TENANT or len(self._known) >= GRANTS_MAX:
-            raise Fault(
-                BUSY,
-                f"node {self.key.node_id} has {len(self._known)} tokens for links outstanding, "
-                f"{tenants[tenant]} of tenant {tenant}: at most {GRANTS_MAX} and "
-                f"{GRANTS_PER_TENANT} are signed. Wait until copies end",
-            )
+
+    def _of_tenants(self) -> Counter[str]:
+        return Counter(ask.tenant for ask, _ in self._known.values())
+
+    def _has_room(self, tenant: str) -> bool:
+        return len(self._known) < GRANTS_MAX and self._of_tenants()[tenant] < GRANTS_PER_TENANT
+
+    def _gives_way(self, tenant: str) -> bool:
+        """Forget the oldest unused token of the tenant with most tokens; return whether it did.
+
+        It gives way only to a tenant with fewer tokens.
+        """
+        number = self._of_tenants()
+        most, _ = number.most_common(1)[0]
+        if number[most] <= number[tenant] + 1 or number[tenant] >= GRANTS_PER_TENANT:
+            return False
+        for nonce, (ask, _) in self._known.items():
+            if ask.tenant == most and self._states[nonce] == FRESH:
+                del self._known[nonce], self._states[nonce]
+                return True
+        return False
 
     def _check_readers(self, ask: LinkAsk, now_ns: int) -> None:
         """Raise Fault BUSY if enough nodes read these weights, or this upload."""
