@@ -46,6 +46,6 @@ def applied(
 ) -> list[AnyFact | Unknown]:
     """Return the facts that the fold did not ignore.
 
-    A reader that acts on facts beside the fold uses these: a node may record any kind of fact.
+    A reader that acts on facts beside the fold uses these, because a node may send any fact.
     """
     return [fact for fact, change in zip(facts, changes, strict=True) if change is not IGNORED]

@@ -57,7 +57,7 @@ WRITER_OF_KIND: Final = {kind: WRITER_OF[fact] for kind, fact in f.KINDS.items()
 
 
 def may_record(writer: str, writer_id: str, fact: Fact) -> bool:
-    """Return whether a writer may record a fact: its kind, and if it is a node, its own name."""
+    """Return whether a writer may record this kind of fact, and a node a fact with this node id."""
     if WRITER_OF.get(type(fact)) != writer:
         return False
     return writer != NODE_KIND or getattr(fact, "node_id", "") == writer_id

@@ -40,7 +40,7 @@ class DiskWatch:
     def look(self) -> float:
         """Check the disk once. Return the time until the next look, in seconds.
 
-        A disk may be full for a moment only, because what filled it removes its file at once.
+        A disk may be full only for a moment, because the program that filled it removes its file.
         """
         free = self.free()
         self._take(free)

@@ -23,7 +23,7 @@ BACKOFF_MAX_S: Final = 5.0
 # After a life of this length the back-off of a child starts from its first pause.
 SETTLED_S: Final = 10.0
 NEEDS_PERSON_MAX: Final = 3
-# Exits that are further apart than this are not in a row: the process served well in between.
+# Exits count as in a row only within this time: otherwise the process served well in between.
 IN_A_ROW_S: Final = 3_600.0
 NEEDS_PERSON: Final = (Refused.exit_code, Corrupt.exit_code, TooNew.exit_code)
 # A person must repair it, but the process serves well for a while after each start.

@@ -1,4 +1,6 @@
-"""Ends one nats-server of several before its disk is full, and waits until there is space again.
+"""Ends a nats-server before its disk is full, and waits until there is space again.
+
+Only clusters of several servers use it.
 
 A server whose write failed can delete its Raft log (NATS 2.15, "Resetting stream cluster state").
 Then it votes for any other server, even for one without the newest commits, and acknowledged facts
@@ -17,7 +19,7 @@ MIB: Final = 1 << 20
 STOP_BYTES: Final = 64 * MIB
 # From this on the server is started.
 START_BYTES: Final = 2 * STOP_BYTES
-# The space is read so often while the server runs, and while it does not.
+# Pauses between two looks at the free space: while the server runs, and while it does not.
 LOOK_S: Final = 0.02
 WAIT_S: Final = 0.5
 

@@ -13,8 +13,8 @@ from libs.common.messages.channel_messages import ChannelAnswer
 from services.api_gateway.http import channels
 from tests.integration.gateway_world import FakeNode, World, gateway_world
 
-WISH = msgspec.json.encode({"type": "exec", "command": ["sh"], "stdin": True})
-HEADER = {channels.HEADER.decode(): b64encode(WISH).decode()}
+EXEC = msgspec.json.encode({"type": "exec", "command": ["sh"], "stdin": True})
+HEADER = {channels.HEADER.decode(): b64encode(EXEC).decode()}
 
 
 async def opened(stack: AsyncExitStack, world: World, job_id: str) -> int:

@@ -70,7 +70,7 @@ async def test_a_limit_out_of_bounds_and_a_silent_scheduler_are_problems(tmp_pat
         assert "the scheduler does not answer" in problem["detail"]
 
 
-async def test_a_tenant_s_many_questions_wait_behind_each_other_and_not_before_others(
+async def test_many_questions_of_one_tenant_wait_behind_each_other_and_delay_no_other_tenant(
     tmp_path: Path,
 ) -> None:
     async with gateway_world(tmp_path) as world:

@@ -136,7 +136,7 @@ class TestMetering:
             assert ledger.settled[0] is not None
             assert ledger.settled[0] >= 300 > ledger.reserved[0]
 
-    async def test_a_limit_that_the_server_ignores_is_no_limit(self, tmp_path: Path) -> None:
+    async def test_a_limit_that_the_server_ignores_does_not_count(self, tmp_path: Path) -> None:
         async with model_world(tmp_path, model_output_tokens=77) as (world, replica):
             world.gateway.meter = ledger = Ledger(1_000)
             for given in ({"max_output_tokens": 1}, {"max_tokens": -1}):

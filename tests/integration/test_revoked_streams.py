@@ -1,4 +1,4 @@
-"""A revoked key ends what it has opened: followed streams and channels into jobs break off within
+"""A revoked key ends the connections that it opened: followed streams and channels break off within
 MUSTER_KEEPALIVE_MS.
 """
 

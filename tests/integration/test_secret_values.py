@@ -1,4 +1,4 @@
-"""A secret has the value that its last fact names, whatever is refused or concurrent."""
+"""A secret has the value that its last fact names, also after refused or concurrent requests."""
 
 import asyncio
 from pathlib import Path

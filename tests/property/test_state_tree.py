@@ -83,7 +83,7 @@ def caught_up(tree: StateTree, cluster: Cluster) -> dict[str, list[Bucket]]:
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(SEEDS)
-def test_a_tree_that_follows_is_that_of_a_new_one_after_every_fact(seed: int) -> None:
+def test_a_tree_that_follows_equals_a_new_one_after_every_fact(seed: int) -> None:
     chance, cluster = Random(seed), History().cluster
     tree = StateTree(cluster)
     for number in range(1, 3 * STEPS):

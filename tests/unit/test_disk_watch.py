@@ -46,7 +46,7 @@ def test_the_server_is_restarted_when_a_full_disk_has_space_again() -> None:
 
 
 def test_a_disk_that_could_be_full_soon_is_looked_at_more_often() -> None:
-    """What filled it may remove its file at once, and the server stores nothing from then on."""
+    """The program that filled it may remove its file at once; the server stores nothing more."""
     seen = Seen()
     seen.free_mib = 4_000
     assert seen.watch.look() == EVERY_S

@@ -83,7 +83,7 @@ def test_the_configuration_is_hashed_up_to_a_bound_and_never_a_pipe_or_a_device(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
-def test_what_the_jobs_user_may_not_read_is_not_read(tmp_path: Path, python: Path) -> None:
+def test_files_that_the_jobs_user_may_not_read_are_not_read(tmp_path: Path, python: Path) -> None:
     for folder in (tmp_path, *tmp_path.parents):
         if "pytest" in str(folder):
             folder.chmod(folder.stat().st_mode | stat.S_IXOTH)

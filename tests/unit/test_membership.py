@@ -237,7 +237,7 @@ def test_a_roster_names_one_that_leaves_without_its_key_and_one_that_is_removed_
     assert len({before.digest, while_leaving.digest, after.digest}) == 3
 
 
-def test_a_removed_node_takes_half_a_place_of_a_roster(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_removed_node_counts_as_half_a_node_of_a_roster(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = three()
     monkeypatch.setattr(rosters, "NODES_MAX", 2)
     assert roster(cluster).nodes == ()

@@ -150,7 +150,7 @@ def test_usage_is_read_the_same_whatever_ends_the_lines(events: list[bytes], str
     assert plain.usage == returns.usage
 
 
-def test_a_usage_counts_at_most_what_it_may() -> None:
+def test_a_usage_counts_at_most_the_allowed_tokens() -> None:
     usage = Usage(prompt_tokens=5, completion_tokens=7)
     assert usage.at_most(12) is usage
     for most, inputs, outputs in ((11, 5, 6), (3, 3, 0), (0, 0, 0)):

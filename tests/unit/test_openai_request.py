@@ -123,7 +123,7 @@ def test_the_worst_case_is_all_of_the_body_and_all_of_every_answer() -> None:
         (RESPONSES, "max_completion_tokens"),
     ],
 )
-def test_a_limit_that_the_route_s_servers_ignore_is_none(path: str, ignored: str) -> None:
+def test_a_limit_that_the_route_s_servers_ignore_does_not_count(path: str, ignored: str) -> None:
     data = body(**{ignored: 1})
     assert worst(path, **{ignored: 1}) == 100
     assert not request.read(data).is_bounded(path)

@@ -8,7 +8,7 @@ TEXT = b"".join(b"%04d" % number * 64 for number in range(8))
 BYTES_MAX = 1 << 20
 
 
-def test_a_flood_over_many_models_displaces_its_own_prompts_first() -> None:
+def test_a_tenant_that_floods_many_models_loses_its_own_prompts_first() -> None:
     space = PrefixSpace(BYTES_MAX)
     indexes: list[PrefixIndex[str]] = [PrefixIndex(BYTES_MAX) for _ in range(50)]
     modest = chain(b"modest", TEXT)
@@ -43,7 +43,7 @@ def test_one_entry_that_is_larger_than_the_space_is_forgotten() -> None:
     assert index.bytes_of("t") == 0
 
 
-def test_the_prompts_that_a_router_sends_are_in_the_space() -> None:
+def test_the_prompts_that_a_router_sends_count_in_the_space() -> None:
     space = PrefixSpace(BYTES_MAX)
     router: Router[str] = Router(space=space)
     prompt = Prompt(tokens=512, size=len(TEXT), hashes=chain(b"", TEXT), session=0)

@@ -42,7 +42,8 @@ def followed(
 ) -> Iterator[Event]:
     """Yield the facts after a commit as they are recorded; those of a job until its end.
 
-    The facts that end a job are always asked for, and left out if the query does not name them.
+    For a job, the request always includes the facts that end it. Those that the query does not
+    name are not yielded.
     """
     kinds = tuple(filter(None, str(query.get("kind") or "").split(",")))
     if kinds and query.get("job"):

@@ -1,7 +1,7 @@
 """The fingerprint of the build of this process. Only hashes of one build are compared.
 
 Another build may fold the same log to another state: it knows another kind of fact, has another
-field or bound, or its fold or its hash is mended. So the fingerprint is a digest of all sources
+field or bound, or its fold or its hash was corrected. So the fingerprint is a digest of all sources
 from which a state follows. Tests: tests/unit/test_agreement_build.py.
 """
 

@@ -18,8 +18,8 @@ from libs.common.state.cluster import Cluster
 from libs.common.state.state_hash import NO_HASH, StateHash
 
 # Entries of a loaded state that are hashed after each commit, so that the first hash has little
-# left to do; and the most that a hash may have left to do. From half of it on entries that facts
-# changed are hashed before a hash is due, faster than they are changed.
+# left to do; and the most that a hash may have left to do. While more than half of that is left,
+# changed entries are hashed after each commit, faster than facts change them.
 WORK_A_COMMIT: Final = 8
 BACKLOG_MAX: Final = 20_000
 # Own hashes that are kept until the leader's record of the same place comes.

@@ -113,8 +113,8 @@ class StateTree:
     def note(self, facts: Iterable[AnyFact | Unknown], changes: Iterable[Change]) -> None:
         """Note which entries a commit changed.
 
-        A change names the jobs whose indexes must follow, and the forgotten ones. Two kinds of
-        facts change jobs otherwise.
+        A change names the jobs whose indexes must follow, and the jobs that left the state. Two
+        kinds of facts also change other jobs.
         """
         jobs = self.stale["jobs"]
         for change in changes:
@@ -136,7 +136,7 @@ class StateTree:
             self.stale[name] = {}
 
     def work(self, cluster: Cluster, most: int) -> None:
-        """Hash at most so many of the first entries of each part."""
+        """Hash at most `most` of the first entries of each part."""
         for name in BUCKETED:
             keys = self.new[name]
             if keys:
@@ -145,7 +145,7 @@ class StateTree:
                     _hash_entry(part, keys.pop(), values)
 
     def rework(self, cluster: Cluster, most: int) -> None:
-        """Hash at most so many of the entries of each part that changed first."""
+        """Hash at most `most` changed entries of each part, the oldest changes first."""
         for name in BUCKETED:
             values, part, stale = getattr(cluster, name), self.parts[name], self.stale[name]
             for key in list(islice(stale, most)):

@@ -1,8 +1,8 @@
 """Opens a file at a path that another user chose, and nothing that is not a file.
 
-To open a pipe may wait for ever, and to open a device may have an effect. So the path is first
-opened as a name only (O_PATH), which does neither. Its content is opened once the name is known to
-lead to a file. A caller that works for a job's user calls this in `acting_as`: both steps are then
+The open of a pipe may wait for ever, and the open of a device may have an effect. So the path is
+first opened as a name only (O_PATH), which does neither. The content is opened only if the name
+leads to a file. A caller that works for a job's user calls this in `acting_as`: both steps are then
 checked with that user's rights. Tests: tests/unit/test_plain_file.py.
 """
 
@@ -18,7 +18,7 @@ CONTENT: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 def opened(path: str) -> int:
     """Open a file for reading. Links are followed.
 
-    Raises OSError, also for a path that leads to something else than a file.
+    Raises OSError, also if the path does not lead to a file.
     """
     named = os.open(path, NAMED)
     try:

@@ -215,7 +215,7 @@ HELP: Final = {
     ),
     "model_bodies_bytes": (
         "Memory for the bodies of all open requests in one gateway, and for whole answers and "
-        "unfinished events of models. One tenant's may need at most four times what is free."
+        "unfinished events of models. One tenant may use at most four times what is free."
     ),
     "model_body_bytes": "Largest body of an OpenAI request.",
     "model_form_bytes": "Largest form of a request to a model; forms are not held in memory.",
@@ -265,7 +265,7 @@ HELP: Final = {
     "upload_files": "Largest number of files and directories in such an archive.",
     "upload_store_bytes": (
         "Size of the bucket that stores these archives. It applies when the bucket is created. "
-        "One tenant's archives may need at most four times what is free."
+        "One tenant's archives may use at most four times what is free."
     ),
     "upload_cache_bytes": (
         "Agent: bytes of archives that stay on a node for its next jobs and for other nodes. 0: "

@@ -9,7 +9,7 @@ from typing import Final
 ELSEWHERE: Final = {
     "MUSTER_CONFIG_DIR": "Directory of the YAML files. Empty: none are read.",
     "MUSTER_ENV_FILE": "Path of the .env file. Empty: none is read.",
-    "MUSTER_URL": "Commands: address of the gateway; set MUSTER_API_KEY too.",
+    "MUSTER_URL": "Commands: address of the gateway. Set MUSTER_API_KEY too.",
     "MUSTER_API_KEY": "Commands: API key.",
     "MUSTER_PROFILE": "Commands: file with the address and the key if the variables are not set.",
     "MUSTER_AWAY_S": (

@@ -127,8 +127,8 @@ async def whole(log: Log, bus: Bus, after: int, upto: int) -> AsyncGenerator[lis
 async def job_seqs(bus: Bus, job_id: str, after: int = 0) -> list[int]:
     """Return the sequences of the next commits about a job after `after`.
 
-    They have at most JOB_SEQS_MAX facts. There are none for an unknown job, and none behind the
-    last. Raises Unavailable.
+    One answer covers at most JOB_SEQS_MAX facts. The list is empty for an unknown job, and after
+    the last commit. Raises Unavailable.
     """
     asked = f"{job_id} {after}" if after else job_id  # no id has a space
     return _seqs.decode(await bus.request(subjects.ask_audit("job"), asked.encode(), ANSWER_S))

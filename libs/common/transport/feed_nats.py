@@ -26,8 +26,8 @@ from libs.common.transport.connection_nats import ASK_TIMEOUT_S
 from libs.common.transport.log import Entry
 
 BATCH_MAX: Final = 1_000
-# While the reader has not taken so many bytes, the server is asked for no more. It may have sent
-# 32 MiB beyond that.
+# While more bytes than this wait for the reader, the feed does not ask the server for more. The
+# server may already have sent another 32 MiB.
 HELD_BYTES_MAX: Final = 8 << 20
 IDLE_S: Final = 0.5
 # Pause between tries to subscribe, and time for calls that may fail while unsubscribing.
@@ -71,8 +71,8 @@ class Feed:
         self.has_entry = known is None
         self.waiting: list[Entry] = []
         self.held_bytes = 0
-        # The reply subject of the server's question whether it may send more; empty if there is
-        # none to answer.
+        # The reply subject of the server's unanswered question whether it may send more; empty if
+        # there is no such question.
         self.question = ""
         self.grown = asyncio.Event()
         self.broken = False

@@ -3,8 +3,8 @@
 Pure: bytes in, bytes out; `snapshot_store.py` stores them. A reader starts from a snapshot and
 folds the rest of the log. A snapshot of another version is not an error: the reader folds the whole
 log. tests/unit/test_snapshot.py checks that a snapshot and the rest equal the fold of everything,
-and that the version is raised when facts or the state get other fields: a build that lacks one
-drops it, and stores the rest.
+and that the version is raised when facts or the state get other fields: a build that does not know
+a field drops it, and stores the rest.
 """
 
 import hashlib

@@ -1,7 +1,7 @@
-"""What the bucket of uploads holds, as far as one gateway has read it.
+"""The contents of the bucket of uploads, as far as one gateway has read them.
 
-The bucket's stream keeps the newest entry of each archive, so a reader that continues behind
-the last sequence it read misses nothing. Tests: tests/integration/test_upload_store.py.
+The bucket's stream keeps the newest entry of each archive, so a reader that continues after
+the last sequence that it read misses nothing. Tests: tests/integration/test_upload_store.py.
 """
 
 from collections.abc import Mapping

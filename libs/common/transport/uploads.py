@@ -46,7 +46,7 @@ class Piece(NamedTuple):
 
 
 class Space(NamedTuple):
-    """All archives that a store holds, and the bytes that it takes."""
+    """All archives in a store, and the largest number of bytes that it stores."""
 
     uploads: list[Upload]
     bytes_max: int
@@ -113,7 +113,7 @@ class UploadStore(Protocol):
         ...
 
     async def space(self) -> Space:
-        """Return all uploads and the store's size. It reads only what is new to this process."""
+        """Return all uploads and the store's size. Read only what is new to this process."""
         ...
 
 

@@ -1,7 +1,7 @@
-"""Ends what a key has opened and what stays open, when the key is not accepted any more.
+"""Ends the open streams, channels and WebSockets of a key that is not accepted any more.
 
-A key or session is checked when its request begins. Followed streams, channels into jobs and
-WebSockets outlive that, so they look again every MUSTER_KEEPALIVE_MS. Tests:
+The gateway checks a key or session when its request begins. Followed streams, channels into jobs
+and WebSockets stay open, so they check it again every MUSTER_KEEPALIVE_MS. Tests:
 tests/integration/test_revoked_streams.py.
 """
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class KeyRefused(Exception):
-    """The key does not stand any more for the principal whose request it began."""
+    """The key is not accepted any more, or stands for another principal now."""
 
 
 class KeyCheck:

@@ -1,8 +1,9 @@
-"""What one gateway has for the requests of all tenants, and what each tenant holds of it.
+"""The resources of one gateway that all tenants share, with the part that each tenant holds.
 
 `bytes` counts what requests keep in memory: bodies, whole answers of models, answers of batches,
-and events that are not whole yet. `receiving` counts uploads that come. `storing` are the bytes of
-archives on their way to the bucket of uploads, by tenant; http/upload_room.py bounds them.
+and events that are not whole yet. `receiving` counts the uploads that a gateway receives now.
+`storing` are the bytes of archives on their way to the bucket of uploads, by tenant;
+http/upload_room.py bounds them.
 """
 
 from typing import Final

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 # The kinds of work: pieces of output from nodes, scans of old commits, explanations, diagnoses of
-# jobs, questions to one node, answers that many nodes are asked for, and look-ups in the archive.
+# jobs, questions to one node, questions to many nodes, and look-ups in the archive.
 OUTPUT: Final = "output"
 SCAN: Final = "scan"
 QUESTION: Final = "question"

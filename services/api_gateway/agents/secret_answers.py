@@ -76,7 +76,7 @@ class SecretAnswers:
     async def _value(self, job: Job, name: str) -> str:
         """Return the secret's value.
 
-        If the value was replaced a moment ago, wait until this gateway has folded that.
+        If the value was replaced a moment ago, wait until this gateway has folded the new fact.
         """
         for _ in range(LOOKS):
             known = self.cluster().secrets.get(secret_key(job.tenant, name))

@@ -81,8 +81,8 @@ class Place:
 class Following(StreamingResponse):
     """A streamed answer that holds a place until it ends, also by an error.
 
-    It breaks off when the key of its request is not accepted any more. It does not end as a whole
-    answer does, because its client would take that for the end of what it follows.
+    It breaks off when the key of its request is not accepted any more. A regular end would tell the
+    client that the job or list that it follows has ended.
     """
 
     place: Place

@@ -15,7 +15,7 @@ from services.api_gateway.problems import Problem
 class BoundedBody:
     """A request body that is bounded in bytes and, if `within_s` is given, in time.
 
-    Its bytes count among those of `tenant` in `share` until `close`. Without a share they do not.
+    Its bytes count for `tenant` in `share` until `close`. Without a share they do not count.
     After the body `receive` waits for the client's disconnect.
     """
 
@@ -64,7 +64,7 @@ class BoundedBody:
         self.counted += size
 
     def close(self) -> None:
-        """Count the bytes no longer."""
+        """Give the counted bytes back to the share."""
         if self.share is not None and self.counted:
             self.share.give_back(self.tenant, self.counted)
             self.counted = 0

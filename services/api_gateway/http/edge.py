@@ -38,7 +38,7 @@ from services.api_gateway.ws.serving import SocketApp
 from services.api_gateway.ws.sockets import ROUTE as SOCKET
 
 BODY_BYTES_MAX: Final = 1 << 20
-# Bodies of requests that need no key: those that sign in, and machines that join.
+# Largest body of a request that needs no key: to sign in, or to join a machine.
 PUBLIC_BYTES_MAX: Final = 16 << 10
 KEYED: Final = "/v1"
 METRICS: Final = "/metrics"

@@ -28,7 +28,7 @@ def unauthorised(configured: bool, has_key: bool) -> Problem:
 def too_many(tenant: str) -> Problem:
     """Return the problem of a request beyond its tenant's share of the open ones."""
     text = (
-        f"{whose(tenant)} are as many at this gateway as one tenant may have open now: "
+        f"{whose(tenant)} at this gateway are as many as one tenant may have open now: "
         "wait until some have ended, or use another gateway"
     )
     return Problem(429, text, retry_after_s=BUSY_S)
@@ -50,5 +50,5 @@ def too_much(tenant: str, refused: str) -> Problem:
 
 
 def whose(tenant: str) -> str:
-    """Return the words for the open requests of a tenant; "" are those without a key."""
+    """Return the words for the open requests of a tenant; "" stands for those without a key."""
     return f"the requests of tenant {tenant}" if tenant else "the requests without a key"

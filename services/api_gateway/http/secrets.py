@@ -1,7 +1,7 @@
 """/v1/secrets: a tenant's secrets by name.
 
 A value is sent once, stored encrypted, and never shown again. It is stored under an id of its own,
-and the fact that names this id makes it the secret's value: so there is no change without its fact.
+and the fact that names this id makes it the secret's value. So no value changes without a fact.
 Tests: tests/integration/test_secrets.py and test_secret_values.py.
 """
 
@@ -73,7 +73,8 @@ async def set_secret(request: Request, name: str) -> Response:
     gateway.check_recordable(fact, size_of(fact))
     before = gateway.cluster.secrets.get(secret_key(fact.tenant, fact.name))
     await gateway.vault.put(fact.tenant, fact.name, value, fact.value_id)
-    # Until its fact is recorded no attempt gets the value. If that may have failed, it stays.
+    # No attempt gets the value before its fact is recorded. If it is unclear whether the fact was
+    # recorded, the value stays in the bucket.
     try:
         await on_record(request, fact, 201 if fact.version == 1 else 200)
     except Problem:

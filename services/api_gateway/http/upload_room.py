@@ -16,16 +16,17 @@ from services.api_gateway.gateway import Gateway
 from services.api_gateway.intents.prune_intents import needed_uploads, old_uploads
 from services.api_gateway.problems import Problem
 
-# An archive counts as so many bytes at least, which bounds the number of archives.
+# Each archive counts as at least this many bytes, which bounds the number of archives.
 COUNTED_BYTES_MIN: Final = 64 << 10
 
 
 @asynccontextmanager
 async def room_for(gateway: Gateway, tenant: str, sha256: str, size: int) -> AsyncIterator[None]:
-    """Make room for an archive that the block stores; it counts for the tenant at once.
+    """Make room for an archive, which the body of the `with` block stores.
 
-    Several gateways may store archives of a tenant at the same time, each without knowing of the
-    others. So the room is checked again afterwards. Raises Problem 507, and Unavailable.
+    The archive counts for the tenant at once. Several gateways may store archives of a tenant at
+    the same time, each without knowing of the others. So the room is checked again afterwards.
+    Raises Problem 507, and Unavailable.
     """
     storing, counted = gateway.shares.storing, max(COUNTED_BYTES_MIN, size)
     storing[tenant] = storing.get(tenant, 0) + counted
@@ -42,7 +43,7 @@ async def room_for(gateway: Gateway, tenant: str, sha256: str, size: int) -> Asy
 
 
 async def _make(gateway: Gateway, tenant: str, counted: int) -> None:
-    """Remove old archives of the tenant as far as needed. Raises Problem 507 if that is no help."""
+    """Remove as many old archives of the tenant as needed. Raises Problem 507."""
     space = await gateway.uploads.space()
     missing = _missing(gateway, space, tenant, counted)
     if missing <= 0:
@@ -62,7 +63,7 @@ async def _make(gateway: Gateway, tenant: str, counted: int) -> None:
 def _missing(
     gateway: Gateway, space: Space, tenant: str, counted: int, is_stored: bool = False
 ) -> int:
-    """Return how many bytes of the tenant's archives are too much.
+    """Return by how many bytes the tenant's archives exceed its share.
 
     `counted` is the archive that is being stored; `is_stored`: it is in the bucket already.
     """
@@ -72,7 +73,7 @@ def _missing(
     own += storing[tenant] - twice
     held = sum(map(_counted, space.uploads)) + sum(storing.values()) - twice
     free = space.bytes_max - (held - counted)
-    # Each byte that goes is also free then.
+    # Each removed byte is free afterwards, so it counts once more.
     share = -(-(own - FREE_TIMES * free) // (FREE_TIMES + 1))
     return max(share, counted - free)
 

@@ -73,7 +73,7 @@ async def send(request: Request, sha256: str) -> Response:
         receiving.give_back(tenant)
     found = await kept(gateway, tenant, sha256)
     if found is None:
-        raise Problem(503, "another request removed the upload at this moment: send it again")
+        raise Problem(503, "another request removed the upload while it was stored: send it again")
     return answer(_upload_shown(found), 201)
 
 
@@ -97,8 +97,8 @@ def _too_many(tenant: str, refused: str) -> Problem:
     """Return the problem of an upload for which its tenant, or the gateway, has no place left."""
     if refused == TENANT_FULL:
         text = (
-            f"this gateway receives as many uploads of tenant {tenant} as it may of one tenant "
-            f"now ({RECEIVING_MAX} of all): wait until one is complete"
+            f"this gateway receives as many uploads of tenant {tenant} as one tenant may send now "
+            f"(all tenants: {RECEIVING_MAX}): wait until one is complete"
         )
         return Problem(429, text, retry_after_s=BUSY_S)
     text = f"this gateway receives {RECEIVING_MAX} uploads, the maximum: try again in a moment"

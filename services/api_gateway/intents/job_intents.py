@@ -37,7 +37,7 @@ LABEL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,127}")
 ENV_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,255}")
 LABELS_MAX: Final = 64
 ENV_MAX: Final = 512
-# A path of Linux has at most so many.
+# The longest path that Linux accepts.
 WORKDIR_BYTES_MAX: Final = 4_095
 YEAR_S: Final = 366 * 86_400
 DAY_S: Final = 86_400

@@ -70,8 +70,9 @@ class UnderWay(NamedTuple):
 class OwnClient:
     """The client of a batch: it keeps the answer, and disconnects when `over` is set.
 
-    It counts the answer among the bytes of the tenant, once more than a whole answer counts while
-    it is read: that is the memory of the parts, until each of them counts for its own request.
+    The answer counts twice among the tenant's bytes: once while it is read, as every whole answer,
+    and once here. The second count stands for the memory of its parts, until each part counts for
+    its own request.
     """
 
     def __init__(self, kept: Kept, bytes_max: int) -> None:
@@ -104,7 +105,7 @@ class OwnClient:
         return b"".join(self.pieces)
 
     def close(self) -> None:
-        """End the exchange, and count the answer no longer."""
+        """End the exchange, and give the counted bytes back."""
         self.over.set()
         self.kept.close()
 

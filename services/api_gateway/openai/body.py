@@ -35,9 +35,10 @@ class Kept:
         self.size += size
 
     def keep(self, size: int) -> None:
-        """Count what a stream holds now, instead of what it held at the last call.
+        """Count the bytes that a stream holds now, instead of those that it held at the last call.
 
-        Events up to WAITING_FREE do not count: they come whole in a moment. Raises as `add`.
+        Events of up to WAITING_FREE bytes do not count: the rest of them comes in a moment. Raises
+        as `add`.
         """
         size = size if size > WAITING_FREE else 0
         if size > self.waiting:

@@ -65,7 +65,7 @@ class RequestFields(msgspec.Struct):
     def longest(self, path: str) -> int | None:
         """Return the largest limit of the answer's tokens.
 
-        Return None if there is none, or if some server may read one as none, as it may read 0.
+        Return None if there is none, or if a server may read one as no limit, as some read 0.
         """
         limits = self.limits(path)
         return max(limits) if limits and min(limits) > 0 else None

@@ -1,8 +1,8 @@
 """Bounds the bytes of the prefix indexes of all models in one gateway.
 
 A tenant may deploy any number of models, so a bound for each index is not enough. If all together
-need too much, the tenant that has most in all loses its least recently used entries, in the index
-where it has most. Pure. Tests: tests/unit/test_serving_prefix_space.py.
+need too much, the tenant whose entries need most memory loses its least recently used entries, in
+the index where it has most. Pure. Tests: tests/unit/test_serving_prefix_space.py.
 """
 
 from collections import Counter
@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from services.api_gateway.serving.prefix_index import PrefixIndex
 
-# After a loss this part of the space is free, so that not each prompt has to look for the largest.
+# After a removal one in so many bytes of the space is free. Otherwise each prompt would have to
+# look for the tenant with the largest part.
 FREE_PART: Final = 16
 
 
@@ -23,7 +24,7 @@ class PrefixSpace:
         self._of: dict[PrefixIndex[Any], int] = {}
 
     def note(self, index: PrefixIndex[Any]) -> None:
-        """Count the bytes of an index that has changed, and let tenants lose what is too much."""
+        """Count the bytes of an index that has changed, and remove entries beyond the bound."""
         self._count(index)
         if self.used_bytes <= self.bytes_max:
             return
@@ -35,7 +36,7 @@ class PrefixSpace:
             self._count(index)
 
     def remove(self, index: PrefixIndex[Any]) -> None:
-        """Count the bytes of an index no longer, because its model is gone."""
+        """Stop counting the bytes of an index whose model is gone."""
         self.used_bytes -= self._of.pop(index, 0)
 
     def _count(self, index: PrefixIndex[Any]) -> None:

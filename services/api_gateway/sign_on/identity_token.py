@@ -29,7 +29,8 @@ class UnknownKey(Exception):
 
 
 def usable_keys(document: object) -> KeySet:
-    """Return the keys for signatures in a JWKS document. Raises ValueError if it is none.
+    """Return the keys for signatures in a JWKS document. Raises ValueError if it is
+    not such a document.
 
     A key that cannot be used, for example on an unknown curve, is left out (RFC 7517, section 5).
     """

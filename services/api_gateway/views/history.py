@@ -56,7 +56,7 @@ class History(msgspec.Struct):
         return self.seqs.get(job_id, [])
 
     def parts(self, job_id: JobId) -> tuple[list[int], list[int]]:
-        """Return the sequences before and after the missing middle; none after if none misses."""
+        """Return the sequences before and after the missing middle; without one, all are before."""
         seqs = self.of(job_id)
         is_whole = len(seqs) < SEQS_PER_JOB
         return (seqs, []) if is_whole else (seqs[:FIRST_KEPT], seqs[FIRST_KEPT:])

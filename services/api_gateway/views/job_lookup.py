@@ -36,9 +36,9 @@ class Page(NamedTuple):
 
 
 class HistoryPage(NamedTuple):
-    """The next commits of a job. If there are more than asked for, more follow.
+    """The next commits of a job. More than `Page.limit` of them mean that another page follows.
 
-    `left_out`: some between these may be missing, because the archive does not answer.
+    `left_out`: commits between these may be missing, because the archive does not answer.
     """
 
     job_id: JobId

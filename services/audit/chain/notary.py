@@ -37,8 +37,8 @@ class Heads:
     def newest(self) -> Head | None:
         """Return the head with the highest sequence; None if there is none.
 
-        It is in the last whole line of a file, but not always of the last one: a clock that was
-        wrong once began the file of a later month. Raises Corrupt if such a line is no head.
+        It is in the last whole line of a file, but not always of the newest file: a wrong clock may
+        once have begun the file of a later month. Raises Corrupt if such a line is no head.
         """
         ends = [_tail(path).rpartition(b"\n")[0] for path in sorted(self.folder.glob("*.ndjson"))]
         heads = [decode(end.splitlines()[-1]) for end in ends if end]

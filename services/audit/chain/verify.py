@@ -167,7 +167,7 @@ def _pages(store: Store) -> Iterator[list[Record]]:
 class Reread(NamedTuple):
     """A record, with the readings that its time and its fact rows may have.
 
-    Before nodes had a bound, a large commit of a node had rows. Such an archive is whole too.
+    Before nodes had a bound, a large commit of a node had rows. Such an archive is valid too.
     """
 
     record: Record

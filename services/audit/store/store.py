@@ -109,8 +109,8 @@ class Store:
     def young(self, after: int, since_ns: int, until_ns: int = NS_MAX) -> int:
         """Return the first sequence after `after` whose commit was made at `since_ns` or later.
 
-        A time after `until_ns` does not count: a clock was wrong, or a node says what it likes. If
-        there is none, return the sequence after the head.
+        A time after `until_ns` does not count: a clock was wrong, or a node recorded a false time.
+        If there is no such commit, return the sequence after the head.
         """
         c = COMMITS.c
         times = (c.at_ns >= since_ns, c.at_ns <= until_ns)

@@ -1,4 +1,4 @@
-"""Files of the agent for the next one, where a full disk must not end this one.
+"""Stores files for the next agent on this node, so that a full disk does not end this agent.
 
 All jobs of the node depend on the agent's leases, and any of them may have filled the disk. Tests:
 tests/integration/test_agent_full_disk.py.
@@ -25,7 +25,7 @@ async def kept(memory: Memory, name: str, data: bytes) -> bool:
         await memory.keep(name, data)
     except OSError as error:
         logger.warning(
-            "%s cannot be stored (%s): the next agent would not know what it says. Make space in "
+            "%s cannot be stored (%s), so the next agent would not know its content: make space in "
             "the state directory",
             name,
             error,

@@ -1,7 +1,7 @@
 """Small files that a power cut leaves either old or new, never torn.
 
-Jobs can fill the disk of the agent's folders. The files without which an agent cannot go on keep
-their space (`exchange`). Tests: tests/unit/test_synced_file.py.
+Jobs can fill the disk of the agent's folders. So the files that an agent cannot do without have
+reserved space (`exchange`). Tests: tests/unit/test_synced_file.py.
 """
 
 import contextlib
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 SPARE: Final = ".spare"
-# The spare file after the first content, where that took the one before.
+# The second spare file. It becomes the spare file where the first content used that one up.
 NEXT: Final = ".next"
 AT_FDCWD: Final = -100
 RENAME_EXCHANGE: Final = 2
@@ -37,11 +37,11 @@ def replace(path: Path, data: bytes) -> None:
 
 
 def exchange(path: Path, data: bytes) -> None:
-    """Replace a file as `replace` does. A content that is not longer than this one needs no space.
+    """Replace a file as `replace` does, without new space if the new content is not longer.
 
-    The content before stays in a spare file, whose blocks take the next one. Where the file system
-    cannot exchange two names, the file is replaced as any other. Raises OSError; then the content
-    before is unchanged.
+    The previous content stays in a spare file, and the next content is written over its blocks.
+    Where the file system cannot exchange two names, the file is replaced as any other. Raises
+    OSError; then the file is unchanged.
     """
     spare = path.with_suffix(SPARE)
     _overwrite(spare, data)
@@ -54,7 +54,7 @@ def exchange(path: Path, data: bytes) -> None:
 
 
 def reserve(path: Path, size: int) -> None:
-    """Take the space for `exchange` with so many bytes, as far as the disk has it."""
+    """Reserve the space for an `exchange` of `size` bytes, as far as the disk has it."""
     for suffix in (SPARE,) if path.exists() else (SPARE, NEXT):
         file = path.with_suffix(suffix)
         if not file.exists():
@@ -63,7 +63,7 @@ def reserve(path: Path, size: int) -> None:
 
 
 def _overwrite(path: Path, data: bytes) -> None:
-    """Write over the blocks that the file has; give back those that are not needed."""
+    """Write over the blocks that the file has, and free those that are not needed."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
         os.fchmod(file.fileno(), 0o600)

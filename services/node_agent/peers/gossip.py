@@ -122,9 +122,9 @@ def answered(
 def takes(gossip: Gossip, roster: Roster) -> bool:
     """Return whether a roster may replace the kept one.
 
-    It must begin with the same nodes: fewer would be another majority. One without nodes, as of a
-    cluster with too many, is taken: with it no lease is extended. An agent that kept its own would
-    get no lease any more once a node leaves.
+    It must begin with the same nodes, because a majority of fewer nodes would be another majority.
+    A roster without nodes, as a cluster with too many nodes has it, is taken too: with it no lease
+    is extended. An agent that kept its own roster would get no leases after a node left.
     """
     if roster.cluster_id != gossip.roster.cluster_id:
         return roster.lease_ms > 0

@@ -202,8 +202,8 @@ class Peers:
             await self.keeper.store(Kept(self.channel.address, roster))
         except OSError as error:
             logger.warning(
-                "a roster of %d nodes cannot be stored (%s): the one before stays in use, and a "
-                "later lease asks again",
+                "a roster of %d nodes cannot be stored (%s): the previous one stays in use, and a "
+                "later lease tries again",
                 len(roster.nodes),
                 error,
             )

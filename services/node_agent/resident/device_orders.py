@@ -54,7 +54,7 @@ class DeviceOrders:
         self.sockets, self.ids_of = sockets, ids_of
         self.servers = WeightServers(folder, self._changed, self._found)
         self.checkpoints = Checkpoints(folder / HASHES)
-        # One thread by tenant reads files: no tenant waits for the disks of another one.
+        # Each tenant has one thread that reads files, so no tenant waits for another one's disks.
         self.readers: dict[str, ThreadPoolExecutor] = {}
         self._closed = False
         self.verified: dict[str, Verified] = {}

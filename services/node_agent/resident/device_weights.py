@@ -58,7 +58,7 @@ class DeviceWeights:
         self.orders, self.jobs_dir = orders, jobs_dir
         self.servers = orders.servers
         self._entering = asyncio.Lock()
-        # Attempts for which admission was asked. A start that is stopped does not hear the answer.
+        # Attempts for which admission was requested. A stopped start does not receive the answer.
         self._asked: set[str] = set()
 
     async def prepare(

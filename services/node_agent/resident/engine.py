@@ -34,7 +34,8 @@ PYTHON: Final = "python"
 PACKAGE: Final = ".dist-info"
 CONFIGURATION: Final = "config.json"
 CONFIGURATION_BYTES: Final = 16 << 20
-# Names that are read of one folder, and folders of packages of one Python. The rest is left out.
+# Most names that are read in one folder, and most package folders of one Python. Others are left
+# out.
 NAMES_MAX: Final = 20_000
 LIBRARIES_MAX: Final = 8
 
@@ -60,7 +61,7 @@ def key_of_start(
 def configuration_of(weights: str) -> str:
     """Return the SHA-256 of the model's configuration; empty if there is none.
 
-    For a larger one than CONFIGURATION_BYTES the hash covers the beginning and the size.
+    If it is larger than CONFIGURATION_BYTES, the hash covers the beginning and the size.
     """
     try:
         data, size = plain_file.beginning(f"{weights}/{CONFIGURATION}", CONFIGURATION_BYTES)

@@ -117,8 +117,8 @@ def working_directory(path: str, is_own: bool, roots: Sequence[Root]) -> dict[st
     """Return the mount of a working directory that the node may have, for runner.py.
 
     `is_own`: the container runs as the job's own user, and any directory will do that this user may
-    enter. Another user may own what the job's user can only see, such as the home of a person. So
-    the directory must then lie where mounts may. `refusal` is why it does not.
+    enter. Another user may own what the job's user can only see, such as the home of a person. Then
+    the directory must lie where mounts are allowed. `refusal` is the reason if it does not.
     """
     if is_own:
         mount = {"root": path, "names": (), "target": path, "read_only": False}

@@ -184,8 +184,8 @@ def opened(root: str, names: list[str]) -> int:
 def usable(descriptor: int) -> bool:
     """Return whether the effective user may change a file that is opened by its name only.
 
-    Such an open needs no right at the file itself. Raises OSError unless that user may read it, or
-    enter the directory. A directory says itself who may change it.
+    Such an open needs no right at the file itself. Raises OSError unless that user may read the
+    file, or enter the directory. For a directory return true: the kernel checks each change in it.
     """
     path, is_folder = f"/proc/self/fd/{descriptor}", stat.S_ISDIR(os.fstat(descriptor).st_mode)
     if not os.access(path, os.X_OK if is_folder else os.R_OK, effective_ids=True):

@@ -115,8 +115,8 @@ def supervisor_is_living(identity: Identity) -> bool:
 def serves(job_dir: str, identity: Identity) -> bool:
     """Return whether the supervisor lives and has not recorded the end of this attempt.
 
-    Afterwards it may serve another one. Ask this last: what was seen of its processes before then
-    belongs to this attempt.
+    Afterwards it may serve another attempt. Call this last: if it returns true, the processes
+    that were seen below the supervisor before belong to this attempt.
     """
     return supervisor_is_living(identity) and records.read_exit(job_dir) is None
 

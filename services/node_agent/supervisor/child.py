@@ -93,9 +93,9 @@ def open_streams(order: Order) -> tuple[Child, Ends]:
 
 
 class Command:
-    """The job's command with its streams, to start it once or again and again.
+    """The job's command with its streams. It can be started more than once.
 
-    All that each start needs is encoded once.
+    Everything that each start needs is encoded once.
     """
 
     def __init__(self, order: Order, ends: Ends) -> None:

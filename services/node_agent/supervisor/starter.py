@@ -1,8 +1,8 @@
 """The starter of the elements of a batch: a small process that starts one for each request.
 
-To spawn the guard for each element costs more than all else that the supervisor does for it. The
-starter is the guard (`guard.c`) with the command, its user and its streams, and stays. It starts
-each element as a child of the supervisor, so all rules for children are the same. Without a
+Spawning a guard for each element costs more than everything else that the supervisor does for it.
+The starter is a guard (`guard.c`) that stays and knows the command, its user and its streams. It
+starts each element as a child of the supervisor, so all rules for children are the same. Without a
 starter, for example because it was killed, elements are started as in `child.py`.
 
 An element writes its pid to a pipe before it executes: without a pid it has not begun. Tests:
@@ -17,7 +17,7 @@ from services.node_agent.supervisor import child
 from services.node_agent.supervisor.order import Order
 
 REQUESTS, PIDS = 4, 5
-# The room in guard.c, which a pipe takes as a whole.
+# The size of the buffer in guard.c. A pipe takes so many bytes as a whole.
 REQUEST_MAX = 4096
 PID_BYTES = 4
 CHILDREN_BYTES = 4096

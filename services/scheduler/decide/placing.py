@@ -53,7 +53,7 @@ from services.scheduler.state.buckets import (
 from services.scheduler.state.state import State
 
 NONE: Final[tuple[AnyFact, ...]] = ()
-# The part of a pass that one tenant may use is one of so many.
+# A pass has so many parts, and one tenant may use one of them.
 PARTS: Final = 4
 # Kinds of jobs of a tenant that are examined although others have used up the pass.
 PART_LEAST: Final = 4

@@ -30,8 +30,8 @@ from libs.common.state.cluster import Cluster, Node, is_leaving, is_removed
 WORD_MAX: Final = 64
 ENTRY_BYTES: Final = 210
 LEFT_BYTES: Final = 100
-# With more nodes than this, of which one that leaves or was removed counts half, there is no
-# roster, and every lease ends as it was granted.
+# A node that leaves or was removed counts half. With more nodes than this the roster is empty, and
+# agents extend no lease.
 NODES_MAX: Final = 4_096
 
 CHANGES_ROSTER: Final = (

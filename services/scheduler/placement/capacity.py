@@ -81,7 +81,7 @@ class Capacity:
         self.plugged: dict[str, Score] = {}
         self._plugins: Plugins | None = None
         self._hardware: Final[dict[object, Hardware]] = {}
-        # By ranked request (`ResourceRequest.ranked`), and for each request that used one of them.
+        # Rankings by ranked request (`ResourceRequest.ranked`), and by each request that used one.
         self._rankings: Final[dict[tuple[ResourceRequest, str], Ranking]] = {}
         self._used: Final[dict[tuple[ResourceRequest, str], Ranking]] = {}
         self._mix = WorkloadMix()
