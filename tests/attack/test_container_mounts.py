@@ -38,7 +38,7 @@ def mount(path: Path, *names: str, **more: Any) -> dict[str, Any]:
 
 
 def test_a_directory_that_the_jobs_user_may_not_enter_is_not_mounted(home: Path) -> None:
-    """To open it by name needs rights at the folders above it only."""
+    """An open by name needs rights only at the folders above the directory."""
     for asked in (
         mount(home.parent, "alice"),
         working_directory(str(home), True, ()),
@@ -70,7 +70,7 @@ def test_a_file_that_the_jobs_user_may_not_change_is_for_reading(
 def test_a_container_of_another_user_gets_no_working_directory_outside_of_mounts(
     home: Path,
 ) -> None:
-    """Also one that the job's user may enter: the container's user owns what is below it."""
+    """This holds even if the job's user may enter it: the container's user owns the files in it."""
     home.chmod(0o755)
     with pytest.raises(OSError, match=r"another user than the job: mount .*/alice: this node lets"):
         runner.own_mount(working_directory(str(home), False, ()), JOB, str(home.parent / "at"))

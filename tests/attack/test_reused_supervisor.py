@@ -1,4 +1,4 @@
-"""A supervisor has gone on to the job of another tenant, before the attempt that it served is
+"""A supervisor already serves the job of another tenant, before the attempt that it served is
 released.
 """
 

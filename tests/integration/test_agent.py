@@ -148,7 +148,7 @@ async def test_a_marker_without_a_supervisor_ends_and_is_never_started(world: Wo
 async def test_a_job_that_cannot_be_recorded_is_refused_and_others_still_start(
     world: World,
 ) -> None:
-    """The gateway refuses such a working directory; an older one did not."""
+    """The gateway refuses such a working directory; earlier versions did not."""
     order = world.order("long", "true")
     spec = msgspec.structs.replace(order.spec, workdir="/" + "é" * 5_500)
     await world.place(msgspec.structs.replace(order, spec=spec))

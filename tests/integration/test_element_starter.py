@@ -1,4 +1,4 @@
-"""Elements are started by a process that stays, as if each had been spawned; it may be killed."""
+"""The starter starts elements as if each had been spawned, and it may be killed at any time."""
 
 import contextlib
 import os

@@ -167,7 +167,7 @@ async def test_server_whose_write_failed_stores_again_when_its_disk_has_space(
         log = JetStreamLog(client)
         await until_current(client, everyone)
         kept = [await stored(log, b"first")]
-        # Nobody watches the disk while it fills.
+        # No process watches the disk while it fills.
         group.running[FULL].send_signal(signal.SIGSTOP)
         free = await asyncio.to_thread(filled, group.store(FULL), 0.0)
         for number in range(40):

@@ -69,7 +69,7 @@ def test_memory_of_an_agent_that_never_comes_back_ends_with_its_broker() -> None
 
 
 def test_an_agent_that_comes_back_after_its_broker_ended_returns_the_pool() -> None:
-    """Its file names the attempt, and all of the attempt's pool counts as used until then."""
+    """The pool's file names the attempt. All memory of the pool counts as used until then."""
     world = after_one_job(Blow(DIES_S, AGENT_DEAD, f"agent-{NODE}", ENDED_S))
     [released] = recorded(world, f.JobReleased)
     assert isinstance(released, f.JobReleased)

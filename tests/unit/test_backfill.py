@@ -112,7 +112,7 @@ def test_an_allocation_that_is_extended_moves_what_is_promised() -> None:
 
 
 def test_an_allocation_that_would_end_in_time_avoids_the_reserved_nodes() -> None:
-    """Its user may extend it."""
+    """The user of an allocation may extend it, so its end is not certain."""
     busy = running("i", "a", 0, 1, **LASTS_100)
     held = waiting("j", allocation=Allocation(10), estimate_s=10, **lasting(50))
     assert begin(given(registered("a"), busy, BIG, held)) == []

@@ -49,7 +49,7 @@ def test_another_program_is_known_by_its_size_and_time(tmp_path: Path) -> None:
 
 
 def test_a_command_that_is_a_pipe_a_device_or_a_socket_is_not_opened(tmp_path: Path) -> None:
-    """Each counts as a program by its size and time; to open the pipe would wait for ever."""
+    """Each counts as a program by its size and time. An open of the pipe would wait for ever."""
     os.mkfifo(tmp_path / "pipe", 0o755)
     with socket.socket(socket.AF_UNIX) as made:
         made.bind(str(tmp_path / "socket"))

@@ -26,7 +26,7 @@ def unauthorised(configured: bool, has_key: bool) -> Problem:
 
 
 def too_many(tenant: str) -> Problem:
-    """Return the problem of a request beyond its tenant's share of the open ones."""
+    """Return the problem of a request beyond its tenant's share of open requests."""
     text = (
         f"{whose(tenant)} at this gateway are as many as one tenant may have open now: "
         "wait until some have ended, or use another gateway"

@@ -105,7 +105,7 @@ class SharedAnswers:
             raise Problem(
                 429,
                 f"tenant {tenant} waits for {QUESTIONS_MAX} lists of upcoming jobs at this "
-                "gateway, the maximum: ask again when they have come",
+                "gateway, the maximum: ask again when they have arrived",
                 retry_after_s=BUSY_S,
             )
         del self.asked[oldest]

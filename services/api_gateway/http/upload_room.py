@@ -86,6 +86,6 @@ def _full(tenant: str) -> Problem:
     return Problem(
         507,
         f"the uploads of tenant {tenant} that live jobs use or that were sent within the last hour "
-        "need as much of the bucket as those of one tenant may have now: end jobs, wait, or ask an "
+        "fill the share of the bucket that one tenant may have now: end jobs, wait, or ask an "
         "administrator to run `muster prune` or to enlarge the bucket UPLOADS",
     )

@@ -29,10 +29,10 @@ class UnknownKey(Exception):
 
 
 def usable_keys(document: object) -> KeySet:
-    """Return the keys for signatures in a JWKS document. Raises ValueError if it is
-    not such a document.
+    """Return the keys for signatures in a JWKS document.
 
-    A key that cannot be used, for example on an unknown curve, is left out (RFC 7517, section 5).
+    Raises ValueError for another document. A key that cannot be used, for example on an unknown
+    curve, is left out (RFC 7517, section 5).
     """
     keys = document.get("keys") if isinstance(document, dict) else None
     if not isinstance(keys, list) or len(keys) > KEYS_MAX:

@@ -94,8 +94,10 @@ class Snapshots:
             )
 
     async def distrusted_after(self, running: Awaitable[None]) -> None:
-        """Run the gateway. If it ends because its state is wrong, delete the stored state that it
-        had loaded or stored, which may be wrong too: the next start folds more of the log.
+        """Run the gateway, and delete the stored state if the gateway's own state was wrong.
+
+        Only a stored state that this gateway had loaded or stored is deleted, because it may be
+        wrong too. The next start then folds more of the log.
         """
         try:
             await running

@@ -48,7 +48,7 @@ class KeptDirectories:
         self.shelves: dict[str, Shelf] = {}
         self.size_bytes = 0
         self.held: dict[str, int] = {}
-        # Held directories whose mark is not on the disk.
+        # Held directories whose marker file is not on the disk.
         self.unmarked: set[str] = set()
         self.markers: deque[str] = deque()
         self.pruning = asyncio.Lock()

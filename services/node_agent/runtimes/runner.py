@@ -194,7 +194,7 @@ def usable(descriptor: int) -> bool:
 
 
 def own_mount(mount: dict[str, Any], ids: list[int], at: str) -> list[dict[str, Any]]:
-    """Return the engine's mount for one of the job, none if it is `optional` and does not exist.
+    """Return the engine's mount for a mount of the job; none if an `optional` one does not exist.
 
     It is opened as the job's user, and mounted `at` a place of the agent, so that the user cannot
     replace it in between. Raises OSError.

@@ -55,7 +55,7 @@ from services.scheduler.state.state import State
 NONE: Final[tuple[AnyFact, ...]] = ()
 # A pass has so many parts, and one tenant may use one of them.
 PARTS: Final = 4
-# Kinds of jobs of a tenant that are examined although others have used up the pass.
+# Kinds of jobs of a tenant that are examined even if other tenants have used up the pass.
 PART_LEAST: Final = 4
 
 
@@ -97,11 +97,11 @@ def enqueue(state: State) -> Sequence[AnyFact]:
 class Examined(msgspec.Struct):
     """The kinds of jobs that a pass has examined in vain, by tenant.
 
-    A tenant with many kinds that do not fit must not use up the pass of the others: from its part
-    on it is in `full`, and no more of its jobs are examined. A part is a quarter of the pass, or an
-    equal part if that is more. When a whole pass is used up, a few kinds more are examined of the
-    tenants of which fewer than PART_LEAST were. `tenants` are the tenants with waiting jobs,
-    `counts` what was examined of each.
+    A tenant with many kinds that do not fit must not use up the pass of the others. When its part
+    is used up, it is in `full`, and no more of its jobs are examined. A part is a quarter of the
+    pass, or an equal part if that is more. When the whole pass is used up, further kinds are
+    examined only of tenants of which fewer than PART_LEAST were examined. `tenants` are the tenants
+    with waiting jobs, `counts` what was examined of each.
     """
 
     tenants: Collection[TenantId]

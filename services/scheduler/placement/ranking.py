@@ -116,7 +116,7 @@ class Ranking:
                     part ^= lowest
 
     def _split(self, nodes: int, preferred: int, placed_last: int) -> tuple[int, ...]:
-        """Return the preferred bits, and then the others; of both first those whose turn it is."""
+        """Return the preferred bits, then the others; in both, first the nodes whose turn it is."""
         first = placed_last + 1 if self.takes_turns else 0
         behind = nodes >> first << first
         before = nodes ^ behind
