@@ -1,10 +1,10 @@
 """One tenant's uploads leave room for those of others, and old ones that no job uses make way."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from hashlib import sha256
-from io import BufferedIOBase
+from io import BufferedIOBase, BytesIO
 from pathlib import Path
 from typing import Final
 
@@ -66,7 +66,7 @@ async def test_a_tenant_that_uses_its_share_of_the_bucket_leaves_room_for_others
         await sent(world, number)
         await world.submit(upload=name(number))
     assert "tenant default that live jobs use" in await sent(world, SHARE, 507)
-    assert len(stored(world)) == SHARE and not world.gateway.shares.storing
+    assert len(stored(world)) == SHARE and not world.gateway.shares.uploads.storing
     await world.ask("PUT", "/v1/tenants/physics", 201, json={})
     async with world.as_("member", "ada", "physics") as ada:
         await sent(ada, SHARE)
@@ -92,6 +92,26 @@ async def test_many_small_archives_count_as_larger_ones(world: World) -> None:
     assert len(stored(world)) == SHARE
 
 
+async def test_equal_archives_that_come_at_one_time_count_once(world: World) -> None:
+    for number in range(SHARE - 1):
+        await sent(world, number)
+        await world.submit(upload=name(number))
+    found = await asyncio.gather(*(status(world, SHARE) for _ in range(6)))
+    assert set(found) <= {200, 201} and 201 in found
+    assert len(stored(world)) == SHARE
+
+
+async def test_an_archive_that_a_request_found_is_young_again(world: World) -> None:
+    for number in range(SHARE):
+        await sent(world, number)
+    first = min(range(SHARE), key=name)  # all are of the same age
+    await world.ask("GET", f"/v1/uploads/{name(first)}")
+    await sent(world, SHARE)
+    assert name(first) in stored(world) and len(stored(world)) == SHARE
+    assert (await world.ask("POST", "/v1/prune", json={"keep_bytes": 0}))["uploads"] == SHARE - 1
+    assert stored(world) == [name(first)]
+
+
 class Meeting(MemoryUploads):
     """A store in which archives of two gateways are complete at the same time."""
 
@@ -115,6 +135,35 @@ async def test_two_gateways_together_store_no_more_than_a_tenant_s_share(tmp_pat
         assert len(store.archives) == 2
         found = await asyncio.gather(status(one, 2), status(other, 3))
         assert sorted(found) == [201, 507] and len(store.archives) == 3
+
+
+class Overfull(MemoryUploads):
+    """A store in which another gateway stores archives while this one stores its own."""
+
+    def __init__(self, bytes_max: int, use: Callable[[], Awaitable[object]]) -> None:
+        super().__init__(bytes_max)
+        self.use = use
+
+    async def put(self, tenant: str, sha256: str, archive: BufferedIOBase) -> None:
+        await super().put(tenant, sha256, archive)
+        await self.use()
+        for number in range(1, SHARE):
+            await super().put(tenant, name(number), BytesIO(bytes([number]) * COUNTED_BYTES_MIN))
+
+
+async def test_an_archive_beyond_the_share_stays_if_another_request_found_it(world: World) -> None:
+    async def found() -> object:
+        return await world.ask("GET", f"/v1/uploads/{name(0)}")
+
+    async def nothing() -> None:
+        return
+
+    world.gateway.uploads = Overfull(SHARE * COUNTED_BYTES_MIN, nothing)
+    await sent(world, 0, 507)
+    assert name(0) not in stored(world)
+    world.gateway.uploads = Overfull(SHARE * COUNTED_BYTES_MIN, found)
+    await sent(world, 0)
+    assert name(0) in stored(world)
 
 
 async def test_one_tenant_s_slow_uploads_leave_places_for_others_and_end(tmp_path: Path) -> None:

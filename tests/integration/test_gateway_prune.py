@@ -123,6 +123,9 @@ async def test_the_upload_of_a_deployed_model_stays_though_no_replica_lives(worl
     )
     assert (await world.ask("POST", "/v1/prune", json={"older_than_s": 60}))["uploads"] == 0
     await world.ask("DELETE", "/v1/deployments/m", 202)
+    assert (await world.ask("POST", "/v1/prune", json={"older_than_s": 60}))["uploads"] == 0
+    hour_later_ns = world.gateway.clock.wall_ns() + YOUNG_S * 1_000_000_000
+    assert world.gateway.shares.uploads.young(hour_later_ns) == {}
     assert (await world.ask("POST", "/v1/prune", json={"older_than_s": 60}))["uploads"] == 1
 
 

@@ -2,14 +2,14 @@
 
 `bytes` counts what requests keep in memory: bodies, whole answers of models, answers of batches,
 and events that are not whole yet. `receiving` counts the uploads that a gateway receives now.
-`storing` are the bytes of archives on their way to the bucket of uploads, by tenant;
-http/upload_room.py bounds them.
+`uploads` are the archives that requests store, find and remove.
 """
 
 from typing import Final
 
 from libs.common.settings.settings import Settings
 from services.api_gateway.access.open_share import OpenShare
+from services.api_gateway.access.upload_turns import UploadTurns
 
 # Uploads that are received at one time, each in an unnamed file.
 RECEIVING_MAX: Final = 16
@@ -21,4 +21,4 @@ class Shares:
     def __init__(self, settings: Settings) -> None:
         self.bytes = OpenShare(settings.model_bodies_bytes)
         self.receiving = OpenShare(RECEIVING_MAX)
-        self.storing: dict[str, int] = {}
+        self.uploads = UploadTurns()

@@ -21,9 +21,9 @@ from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.answer_types import NodePruned, PruneAnswer
 from services.api_gateway.http.queries import Query, answer, body_of, documented, gateway_of, read
 from services.api_gateway.http.routing import APIRouter
+from services.api_gateway.http.upload_room import removed, uploads_in_use
 from services.api_gateway.intents.prune_intents import (
     FIELDS,
-    needed_uploads,
     old_uploads,
     prune_request,
 )
@@ -65,11 +65,10 @@ async def prune(request: Request) -> Response:
 
 async def _uploads(gateway: Gateway, ask: PruneAsk) -> list[Upload]:
     """Remove old uploads (not with `dry_run`) and return them. Raises Unavailable."""
-    needed = needed_uploads(gateway.cluster)
-    found = old_uploads(await gateway.uploads.listed(), needed, ask, gateway.clock.wall_ns())
-    for each in () if ask.dry_run else found:
-        await gateway.uploads.remove(each.tenant, each.sha256)
-    return found
+    listed = await gateway.uploads.listed()
+    needed = uploads_in_use(gateway)
+    found = old_uploads(listed, needed, ask, gateway.clock.wall_ns())
+    return [each for each in found if ask.dry_run or await removed(gateway, each, needed)]
 
 
 async def _pruned(

@@ -5,7 +5,7 @@ gateway (`access/open_share.py`). If they need more, the oldest that no live job
 Archives of other tenants stay. Tests: tests/attack/test_upload_floods.py.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Container
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -21,25 +21,30 @@ COUNTED_BYTES_MIN: Final = 64 << 10
 
 
 @asynccontextmanager
-async def room_for(gateway: Gateway, tenant: str, sha256: str, size: int) -> AsyncIterator[None]:
+async def room_for(
+    gateway: Gateway, tenant: str, sha256: str, size: int
+) -> AsyncIterator[Upload | None]:
     """Make room for an archive, which the body of the `with` block stores.
 
-    The archive counts for the tenant at once. Several gateways may store archives of a tenant at
-    the same time, each without knowing of the others. So the room is checked again afterwards.
+    The archive counts for the tenant at once. Equal archives wait for each other, and the body gets
+    the one that was stored meanwhile; then it stores nothing. Several gateways may store archives
+    of a tenant at the same time, each without knowing of the others. So the room is checked again
+    afterwards. Then the archive stays if another request found it, or if a live job uses it.
     Raises Problem 507, and Unavailable.
     """
-    storing, counted = gateway.shares.storing, max(COUNTED_BYTES_MIN, size)
-    storing[tenant] = storing.get(tenant, 0) + counted
-    try:
+    turns, key, counted = gateway.shares.uploads, (tenant, sha256), max(COUNTED_BYTES_MIN, size)
+    async with turns.stores(key, counted):
+        known = await turns.find(gateway.uploads, key, gateway.clock.wall_ns())
+        if known is not None:
+            yield known
+            return
         await _make(gateway, tenant, counted)
-        yield
-        if _missing(gateway, await gateway.uploads.space(), tenant, counted, is_stored=True) > 0:
-            await gateway.uploads.remove(tenant, sha256)
+        yield None
+        if _missing(gateway, await gateway.uploads.space(), tenant, counted) <= 0:
+            return
+        needed, now_ns = needed_uploads(gateway.cluster), gateway.clock.wall_ns()
+        if await turns.undo(gateway.uploads, key, needed, now_ns):
             raise _full(tenant)
-    finally:
-        storing[tenant] -= counted
-        if not storing[tenant]:
-            del storing[tenant]
 
 
 async def _make(gateway: Gateway, tenant: str, counted: int) -> None:
@@ -49,31 +54,44 @@ async def _make(gateway: Gateway, tenant: str, counted: int) -> None:
     if missing <= 0:
         return
     own = [upload for upload in space.uploads if upload.tenant == tenant]
-    needed, now_ns = needed_uploads(gateway.cluster), gateway.clock.wall_ns()
+    needed, now_ns = uploads_in_use(gateway), gateway.clock.wall_ns()
     old = old_uploads(own, needed, PruneAsk(keep_bytes=0), now_ns)
     if sum(map(_counted, old)) < missing:
         raise _full(tenant)
     for upload in old:
         if missing <= 0:
             return
-        await gateway.uploads.remove(tenant, upload.sha256)
-        missing -= _counted(upload)
+        if await removed(gateway, upload, needed):
+            missing -= _counted(upload)
+    if missing > 0:
+        raise _full(tenant)
 
 
-def _missing(
-    gateway: Gateway, space: Space, tenant: str, counted: int, is_stored: bool = False
-) -> int:
+def uploads_in_use(gateway: Gateway) -> dict[tuple[str, str], None]:
+    """Return the archives that stay: those of live jobs and models, those that a request of this
+    gateway found within the last hour, and those that it is storing.
+    """
+    turns = gateway.shares.uploads
+    young = turns.young(gateway.clock.wall_ns())
+    return needed_uploads(gateway.cluster) | dict.fromkeys((*young, *turns.storing))
+
+
+async def removed(gateway: Gateway, upload: Upload, needed: Container[tuple[str, str]]) -> bool:
+    """Remove an archive; return False if it is in use. Raises Unavailable."""
+    key, now_ns = (upload.tenant, upload.sha256), gateway.clock.wall_ns()
+    return await gateway.shares.uploads.remove(gateway.uploads, key, needed, now_ns)
+
+
+def _missing(gateway: Gateway, space: Space, tenant: str, counted: int) -> int:
     """Return by how many bytes the tenant's archives exceed its share.
 
-    `counted` is the archive that is being stored; `is_stored`: it is in the bucket already.
+    `counted` is the archive that is being stored, which may be in the bucket already.
     """
-    storing = gateway.shares.storing
-    twice = counted if is_stored else 0
-    own = sum(_counted(each) for each in space.uploads if each.tenant == tenant)
-    own += storing[tenant] - twice
-    held = sum(map(_counted, space.uploads)) + sum(storing.values()) - twice
-    free = space.bytes_max - (held - counted)
-    # Each removed byte is free afterwards, so it counts once more.
+    held = {(each.tenant, each.sha256): _counted(each) for each in space.uploads}
+    held |= gateway.shares.uploads.storing
+    own = sum(size for (whose, _), size in held.items() if whose == tenant)
+    free = space.bytes_max - (sum(held.values()) - counted)
+    # Each byte that goes is also free then.
     share = -(-(own - FREE_TIMES * free) // (FREE_TIMES + 1))
     return max(share, counted - free)
 

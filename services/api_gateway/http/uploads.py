@@ -67,21 +67,26 @@ async def send(request: Request, sha256: str) -> Response:
     try:
         with tempfile.TemporaryFile() as file:
             await _receive(request, file, sha256, gateway.settings)
-            async with room_for(gateway, tenant, sha256, file.tell()):
-                await _keep(gateway, tenant, sha256, file)
+            async with room_for(gateway, tenant, sha256, file.tell()) as equal:
+                if equal is None:
+                    await _keep(gateway, tenant, sha256, file)
     finally:
         receiving.give_back(tenant)
-    found = await kept(gateway, tenant, sha256)
+    found = await gateway.uploads.find(tenant, sha256)  # it is young by its time in the bucket
     if found is None:
         raise Problem(503, "another request removed the upload while it was stored: send it again")
     return answer(_upload_shown(found), 201)
 
 
 async def kept(gateway: Gateway, tenant: str, sha256: str) -> Upload | None:
-    """Return the upload; None if it is not stored. Raises Refused and Unavailable."""
+    """Return the upload; None if it is not stored.
+
+    It stays for an hour from now on. Raises Refused and Unavailable.
+    """
     if SHA256.fullmatch(sha256) is None:
         raise Refused(f"upload: {sha256[:64]!r} is not a SHA-256: give 64 hexadecimal digits")
-    return await gateway.uploads.find(tenant, sha256)
+    now_ns = gateway.clock.wall_ns()
+    return await gateway.shares.uploads.find(gateway.uploads, (tenant, sha256), now_ns)
 
 
 async def check(gateway: Gateway, tenant: str, sha256: str) -> None:
