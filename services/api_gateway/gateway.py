@@ -170,7 +170,7 @@ class Gateway:
     def _connect_models(self) -> None:
         """Create what serves requests to models."""
         settings = self.settings
-        self.models: Catalogue = Deployed(lambda: self.cluster)
+        self.models: Catalogue = Deployed(lambda: self.cluster, self.clock.wall_ns)
         self.meter: Meter = Limited(
             lambda: self.cluster, self.bus, self.clock, settings.limits_answer_ms / 1_000
         )

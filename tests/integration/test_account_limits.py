@@ -137,7 +137,9 @@ async def test_a_guest_has_limits_at_a_model_beside_its_own(tmp_path: Path) -> N
         }
         for world in limits.gateways:
             gateway = world.gateway
-            gateway.models = Deployed(lambda gateway=gateway: gateway.cluster)
+            gateway.models = Deployed(
+                lambda gateway=gateway: gateway.cluster, gateway.clock.wall_ns
+            )
         async with key_of(limits, "biology") as biology, key_of(limits, "geology") as geology:
             assert await sent(biology, 20) == {200: 2, 429: 18}
             assert await sent(geology, 20) == {200: 4, 429: 16}

@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from services.api_gateway.openai.catalogue import Deployed
+from services.api_gateway.openai.names import FORMER_NS
+from services.api_gateway.times import rfc3339
 from tests.integration.gateway_world import World, gateway_world
 from tests.integration.openai_replica import USAGE, running
 from tests.integration.openai_world import CHAT, MESSAGES, Ledger, add_replicas
@@ -160,6 +163,30 @@ async def test_an_undeployed_model_is_shared_no_longer_when_it_is_deployed_again
         await deployed(world, "m")
         await eve.ask("GET", "/v1/deployments/m", 404)
         await chat(eve, "m", 404)
+
+
+async def test_a_404_says_why_a_public_model_has_not_the_name_of_an_undeployed_one(
+    tmp_path: Path,
+) -> None:
+    async with (
+        gateway_world(tmp_path) as world,
+        running() as replica,
+        member(world, "eve", "biology") as eve,
+    ):
+        await deployed(world, "m", served_name="Org/M")
+        await add_replicas(world, "m", replica)
+        await shared(world, "*")
+        await deployed(eve, "own", served_name="Org/M")
+        await eve.ask("DELETE", "/v1/deployments/own", 202)
+        why = (await chat(eve, "Org/M", 404))["error"]["message"]
+        until_ns = world.gateway.cluster.models["own"].undeployed_ns + FORMER_NS
+        assert "tenant biology undeployed its model 'Org/M'" in why
+        assert str(rfc3339(until_ns)) in why and "to the model 'm' instead" in why
+        assert "does not exist or" in (await chat(eve, "own", 404))["error"]["message"]
+        await chat(eve, "m")
+        assert isinstance(world.gateway.models, Deployed)
+        world.gateway.models.now_ns = lambda: until_ns
+        await chat(eve, "Org/M")
 
 
 async def test_the_limits_of_a_request_are_those_of_the_tenant_that_sends_it(

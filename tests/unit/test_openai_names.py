@@ -4,7 +4,7 @@ from libs.common import facts as f
 from libs.common.facts import AnyFact
 from libs.common.model import TenantId
 from libs.common.model_spec import ModelSpec
-from services.api_gateway.openai.names import Names, is_guest, names_of
+from services.api_gateway.openai.names import FORMER_NS, Hidden, Names, is_guest, names_of
 from tests.given import given
 
 
@@ -22,7 +22,7 @@ def share(name: str, guest: str, removed: bool = False) -> f.ModelShareSet:
 
 
 def names(*facts: AnyFact | list[AnyFact]) -> Names:
-    return Names(given(*facts).cluster)
+    return Names(given(*facts).cluster, 0)
 
 
 def test_a_model_has_its_name_its_aliases_and_the_name_that_its_server_knows() -> None:
@@ -108,6 +108,20 @@ def test_a_model_for_everyone_takes_no_name_of_the_guest_s_undeployed_models() -
     assert found == {"x": "x", "chat": "x"}
     chosen = names(*own, *theirs, share("x", "b")).table("b", False)
     assert chosen == dict.fromkeys(("x", "Org/M", "llama", "chat"), "x")
+
+
+def test_an_undeployed_model_hides_one_for_everyone_for_an_hour_only() -> None:
+    cluster = given(
+        *(deployed("llama", "b", "Org/M"), f.ModelUndeployed(name="llama", tenant=TenantId("b"))),
+        *(deployed("x", "a", "Org/M"), share("x", "*")),
+    ).cluster
+    until_ns = cluster.models["llama"].undeployed_ns + FORMER_NS
+    before, after = Names(cluster, until_ns - 1), Names(cluster, until_ns)
+    assert before.table("b", False) == {"x": "x"} and before.ends_ns == until_ns
+    assert before.hidden("b", "Org/M") == Hidden("x", until_ns)
+    assert before.hidden("b", "llama") is before.hidden("c", "Org/M") is None
+    assert after.table("b", False) == {"x": "x", "Org/M": "x"} and after.ends_ns is None
+    assert after.hidden("b", "Org/M") is None
 
 
 def test_of_two_shared_models_with_one_alias_the_one_that_was_shared_first_has_it() -> None:

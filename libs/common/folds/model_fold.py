@@ -93,7 +93,7 @@ def undeployed(cluster: Cluster, fact: f.ModelUndeployed, stamp: Stamp) -> Chang
     if model is None:
         return IGNORED
     model.deployed, model.replicas, model.aliases, model.guests = False, 0, {}, {}
-    model.limits = {}
+    model.limits, model.undeployed_ns = {}, stamp.at_ns
     model.adapters, model.adapters_dropped = {}, False
     cluster.names_changes += 1
     return Change((), (), (fact.name,))

@@ -67,7 +67,7 @@ class Model(msgspec.Struct):
     `autoscaled` the one that the scheduler set for generation `scaled_generation`, and `law` are
     its reasons. `aliases` are further names for requests, `guests` the tenants that it is shared
     with (`*`: all), each with the sequence of its fact; `served_seq` is that of its served name.
-    Its tenant has the name since commit `owner_seq`.
+    Its tenant has the name since commit `owner_seq`. It was undeployed last at `undeployed_ns`.
     `limits` are those of tenants at this model (`rate_limits.at_model`). `adapters` are its LoRA
     adapters; `adapters_dropped`: one was removed or got another path, so a replica may have an
     older one under the same name.
@@ -99,6 +99,7 @@ class Model(msgspec.Struct):
     adapters: dict[str, Adapter] = {}
     adapters_dropped: bool = False
     owner_seq: int = 0
+    undeployed_ns: int = 0
 
     @property
     def wanted(self) -> int:

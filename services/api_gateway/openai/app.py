@@ -22,6 +22,7 @@ from services.api_gateway.openai.multipart import boundary_of
 from services.api_gateway.openai.names import adapter_name
 from services.api_gateway.openai.request import RequestFields
 from services.api_gateway.openai.routes import ROUTES
+from services.api_gateway.times import rfc3339
 
 if TYPE_CHECKING:
     from services.api_gateway.gateway import Gateway
@@ -73,16 +74,23 @@ class OpenAI:
         if served is None:
             if (other := self.gateway.models.get(name)) is not None:
                 scope["denied"] = f"the model belongs to tenant {other.tenant}"
-            raise ApiError(
-                404,
-                f"the model {name[:64]!r} does not exist or you do not have access to it",
-                "model_not_found",
-                "model",
-            )
+            raise ApiError(404, self._why_not(scope, name), "model_not_found", "model")
         scope["model"] = (
             adapter_name(served.name, served.adapter) if served.adapter else served.name
         )
         return served
+
+    def _why_not(self, scope: Scope, name: str) -> str:
+        """Return why the principal has no model of this name."""
+        hidden = self.gateway.models.hidden(scope["principal"], name)
+        if hidden is None:
+            return f"the model {name[:64]!r} does not exist or you do not have access to it"
+        return (
+            f"tenant {scope['principal'].tenant} undeployed its model {name[:64]!r}, and until "
+            f"{rfc3339(hidden.until_ns)} no request goes to the model {hidden.model!r} instead, "
+            "which has the same name and is shared with all: deploy yours again, use a name of "
+            f"{hidden.model!r} that yours did not have, or wait"
+        )
 
     async def _complete(self, scope: Scope, receive: Receive, send: Send, path: str) -> None:
         tenant: str = scope["principal"].tenant

@@ -14,7 +14,7 @@ from libs.common.state import model_view
 from libs.common.state.cluster import Cluster, Endpoint, Model
 from libs.common.state.kept import kept_key
 from services.api_gateway.access.roles import Principal, sees, sees_all
-from services.api_gateway.openai.names import OF, Names
+from services.api_gateway.openai.names import OF, Hidden, Names
 
 
 class Served(NamedTuple):
@@ -45,6 +45,10 @@ class Catalogue(Protocol):
 
     def find(self, principal: Principal, name: str) -> Served | None:
         """Return the model that a name stands for; None if the principal may use none of it."""
+        ...
+
+    def hidden(self, principal: Principal, name: str) -> Hidden | None:
+        """Return the model that a name of the tenant's undeployed models hides; None if none."""
         ...
 
     def names(self, principal: Principal) -> Iterable[tuple[str, Served]]:
@@ -93,12 +97,13 @@ class Catalogue(Protocol):
 
 
 class Deployed:
-    """The models of the fold; `cluster` returns the present one."""
+    """The models of the fold; `cluster` returns the present one, `now_ns` the time of the clock."""
 
-    def __init__(self, cluster: Callable[[], Cluster]) -> None:
+    def __init__(self, cluster: Callable[[], Cluster], now_ns: Callable[[], int]) -> None:
         self.cluster = cluster
+        self.now_ns = now_ns
         self._indexed: tuple[Cluster, int] | None = None
-        self._names = Names(Cluster())
+        self._names = Names(Cluster(), 0)
         # The replicas of models, as of so many facts of this cluster.
         self._read: tuple[Cluster, int] = (Cluster(), -1)
         self._ready: dict[str, Sequence[Endpoint]] = {}
@@ -110,6 +115,10 @@ class Deployed:
     def find(self, principal: Principal, name: str) -> Served | None:
         found = self._table(principal).get(name)
         return self._found(found) if found is not None else None
+
+    def hidden(self, principal: Principal, name: str) -> Hidden | None:
+        self._index()
+        return self._names.hidden(principal.tenant, name)
 
     def names(self, principal: Principal) -> Iterable[tuple[str, Served]]:
         table = self._table(principal)
@@ -131,12 +140,16 @@ class Deployed:
         return Served(model.name, model.tenant, added_s, adapter)
 
     def _table(self, principal: Principal) -> dict[str, str]:
-        """Return the principal's names, from an index that is made again when names changed."""
-        cluster = self.cluster()
-        before = self._indexed
-        if before is None or before[0] is not cluster or before[1] != cluster.names_changes:
-            self._indexed, self._names = (cluster, cluster.names_changes), Names(cluster)
+        self._index()
         return self._names.table(principal.tenant, sees_all(principal))
+
+    def _index(self) -> None:
+        """Make the index again if names changed, or if one hides a model no longer."""
+        cluster, before, ends_ns = self.cluster(), self._indexed, self._names.ends_ns
+        is_old = before is None or before[0] is not cluster or before[1] != cluster.names_changes
+        if is_old or (ends_ns is not None and ends_ns <= self.now_ns()):
+            self._indexed = (cluster, cluster.names_changes)
+            self._names = Names(cluster, self.now_ns())
 
     def expects(self, name: str, endpoint: Endpoint) -> str:
         job = self.cluster().jobs.get(endpoint.job_id)
@@ -219,6 +232,9 @@ class Listed:
     def find(self, principal: Principal, name: str) -> Served | None:
         found = self.get(name)
         return found if found is not None and sees(principal, found.tenant) else None
+
+    def hidden(self, principal: Principal, name: str) -> Hidden | None:
+        return None
 
     def names(self, principal: Principal) -> Iterable[tuple[str, Served]]:
         return [(name, each) for name in self.models if (each := self.find(principal, name))]

@@ -4,9 +4,9 @@ Pure. A tenant's own models come first: their names, then their aliases, then th
 servers know, then their adapters. Then come models that other tenants share with it; of two with
 the same name the one that had the name and was shared first. So a tenant that shares a model takes
 over no name of another tenant's own models, and by a new alias or adapter none of a model that was
-shared earlier. The names of a tenant's undeployed models stay its own against models that are
-shared with everyone: while it replaces a model, its prompts go to no stranger. Operators also reach
-every other model by its name. An adapter is named alone, or as MODEL:ADAPTER.
+shared earlier. The names of a tenant's undeployed models stay its own for an hour against models
+that are shared with everyone: while it replaces a model, its prompts go to no stranger. Operators
+also reach every other model by its name. An adapter is named alone, or as MODEL:ADAPTER.
 Tests: tests/unit/test_openai_names.py and docs/decisions/0054-aliases-are-names-within-a-tenant.md.
 """
 
@@ -20,6 +20,9 @@ EVERYONE: Final = "*"
 
 # Between the name of a model and that of its adapter; no name of a deployment has it.
 OF: Final = ":"
+
+# How long the names of an undeployed model hide those of models that are shared with everyone.
+FORMER_NS: Final = 3_600_000_000_000
 
 # The model of each name or, for an adapter's name, MODEL:ADAPTER.
 Table = dict[str, str]
@@ -45,10 +48,20 @@ def adapter_name(model: str, adapter: str) -> str:
     return model + OF + adapter
 
 
-class Names:
-    """The names of all deployed models, as of one state of the cluster."""
+class Hidden(NamedTuple):
+    """A model that everyone may use, and until when a former name of the tenant hides it."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    model: str
+    until_ns: int
+
+
+class Names:
+    """The names of all deployed models, as of one state of the cluster and a time.
+
+    They are valid until `ends_ns`, when a name of an undeployed model stops to hide others.
+    """
+
+    def __init__(self, cluster: Cluster, now_ns: int) -> None:
         deployed = [model for model in cluster.models.values() if model.deployed]
         self.deployed: Table = {model.name: model.name for model in deployed}
         self.adapters = _adapters(deployed)
@@ -56,7 +69,9 @@ class Names:
         self._tables: dict[tuple[str, bool], Table] = {}
         self._add_own(deployed)
         self._shared = _shared(deployed)
-        self._former = _former(cluster)
+        self._former = _former(cluster, now_ns)
+        ends = [until_ns for names in self._former.values() for until_ns in names.values()]
+        self.ends_ns = min(ends, default=None)
 
     def _add_own(self, deployed: list[Model]) -> None:
         for model in deployed:
@@ -80,7 +95,7 @@ class Names:
         found = self._tables.get((tenant, sees_all))
         if found is None:
             found = dict(self.own.get(tenant, {}))
-            former = self._former.get(tenant, set())
+            former = self._former.get(tenant, {})
             public = [s for s in self._shared.get(EVERYONE, ()) if s.name not in former]
             for share in sorted((*self._shared.get(tenant, ()), *public)):
                 found.setdefault(share.name, share.model)
@@ -91,13 +106,24 @@ class Names:
             self._tables[tenant, sees_all] = found
         return found
 
+    def hidden(self, tenant: str, name: str) -> Hidden | None:
+        """Return the model that the name would stand for without the tenant's undeployed ones."""
+        until_ns = self._former.get(tenant, {}).get(name)
+        shares = [each for each in self._shared.get(EVERYONE, ()) if each.name == name]
+        return Hidden(min(shares).model, until_ns) if until_ns is not None and shares else None
 
-def _former(cluster: Cluster) -> dict[str, set[str]]:
-    """Return the names of the undeployed models of each tenant; their aliases are not known."""
-    found: dict[str, set[str]] = {}
+
+def _former(cluster: Cluster, now_ns: int) -> dict[str, dict[str, int]]:
+    """Return the names of each tenant's undeployed models that hide others, with the ends of that.
+
+    Their aliases are not known.
+    """
+    found: dict[str, dict[str, int]] = {}
     for model in cluster.models.values():
-        if not model.deployed:
-            found.setdefault(model.tenant, set()).update(names_of(model))
+        until_ns = model.undeployed_ns + FORMER_NS
+        if not model.deployed and now_ns < until_ns:
+            names = found.setdefault(model.tenant, {})
+            names |= {name: max(until_ns, names.get(name, 0)) for name in names_of(model)}
     return found
 
 
