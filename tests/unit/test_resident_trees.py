@@ -64,6 +64,8 @@ def test_a_copy_stops_at_the_first_file_that_differs_or_is_missing(
     os.mkfifo(source / "pipe")
     with pytest.raises(Refused, match="is not a file"):
         trees.copied(str(source), tmp_path / "pipe", {"pipe": 0}, ())
+    with pytest.raises(Refused, match="mem cannot be read: Input/output error"):
+        trees.copied("/proc/self", tmp_path / "unread", {"mem": 10}, ())
 
 
 def test_a_file_that_grows_or_shrinks_after_it_was_listed_is_not_copied_further(

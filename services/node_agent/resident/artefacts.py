@@ -81,7 +81,8 @@ class ArtefactStore:
     def lend(self, tenant: str, model: str, key: str, content: str, target: Path) -> bool:
         """Copy the set for this key to a replica's folder; return whether there was one.
 
-        Raises Differs if a file or the list is not what it was; then the set is gone.
+        Raises Differs if a file or the list is not what it was; then the set is gone. Raises
+        OSError if the copy cannot be written; then the set stays.
         """
         found = self.known.get((tenant, model))
         if found is None or found.key != key:
@@ -94,10 +95,13 @@ class ArtefactStore:
             source = str(self._folder(tenant, model) / FILES)
             sizes = trees.listed(source, (), follow=False, files_max=ARTEFACT_FILES_MAX)
             trees.copied(source, target, sizes, (), found.files)
-        except (Differs, Refused, OSError) as error:
+        except (Differs, Refused) as error:
             _empty(target)
             self.remove(tenant, model)
             raise Differs(str(error)) from error
+        except OSError:
+            _empty(target)
+            raise
         return True
 
     def save(

@@ -2,7 +2,8 @@
 
 One thread works on it, so that neither heartbeats nor starts of other jobs wait for a disk. It
 opens no path of a job's user: other threads do. The simulation has no resident data
-(`directories.residence.NoResident`). Tests: tests/integration/test_resident_data.py.
+(`directories.residence.NoResident`). Tests: tests/integration/test_resident_data.py,
+tests/integration/test_resident_starts.py.
 """
 
 import asyncio
@@ -11,7 +12,8 @@ import logging
 import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
@@ -37,7 +39,7 @@ from services.node_agent.directories.accounts import Account
 from services.node_agent.directories.job_ownership import CACHE
 from services.node_agent.directories.protocol import Launch, Machine
 from services.node_agent.machine import synced_file
-from services.node_agent.resident import standbys
+from services.node_agent.resident import compile_folders, standbys
 from services.node_agent.resident.artefacts import ArtefactStore
 from services.node_agent.resident.device_orders import DeviceOrders
 from services.node_agent.resident.device_weights import DeviceWeights
@@ -48,19 +50,6 @@ from services.node_agent.resident.standbys import Standbys
 from services.node_agent.resident.trees import Differs, content_of
 from services.node_agent.resident.weights import HostWeights
 
-# Variables of engines that name the folders of their compile products.
-CACHES: Final = {
-    "TORCHINDUCTOR_CACHE_DIR": "torchinductor",
-    "TRITON_CACHE_DIR": "triton",
-    "VLLM_CACHE_ROOT": "vllm",
-    "SGLANG_CACHE_DIR": "sglang",
-    "SGLANG_DG_CACHE_DIR": "deep_gemm",
-    "DG_JIT_CACHE_DIR": "deep_gemm",
-    "FLASHINFER_WORKSPACE_BASE": "flashinfer",
-    "CUDA_CACHE_PATH": "cuda",
-}
-# For other engines: the folder itself.
-ARTEFACTS: Final = "MUSTER_MODEL_ARTEFACTS"
 WEIGHTS: Final = "MUSTER_MODEL_WEIGHTS"
 # Says for the next agent which compile products an attempt makes.
 NOTE: Final = "artefact.json"
@@ -97,6 +86,8 @@ class Resident:
             ids_of=self._ids,
         )
         self.devices = DeviceWeights(self.on_devices, self.jobs_dir)
+        # The copies of compile products for starts that are being prepared, by attempt.
+        self._lending: dict[str, Future[dict[str, str]]] = {}
         self.removing = 0
         self.removed = asyncio.Event()
         self.removed.set()
@@ -246,12 +237,20 @@ class Resident:
         """Return the launch of a replica with its part of the resident data.
 
         Waits for removals: a job gets the memory that was taken from resident data. Raises Refused
-        if memory of its devices stays, or if the attempt is not `wanted` any more.
+        if memory of its devices stays, or if the attempt is not `wanted` any more; then nothing
+        writes into its directory any more.
         """
+        key = key_of(launch.ref)
         try:
             return await while_wanted(self._prepared(launch, order, gpus, drivers), wanted)
         except Stopped:
-            raise Refused(f"{key_of(launch.ref)} was stopped before it started") from None
+            copy = self._lending.get(key)
+            if copy is not None and not copy.cancel():  # it has begun
+                with suppress(OSError):
+                    await asyncio.wrap_future(copy)
+            raise Refused(f"{key} was stopped before it started") from None
+        finally:
+            self._lending.pop(key, None)
 
     async def _prepared(
         self,
@@ -282,7 +281,10 @@ class Resident:
             except TimeoutError as error:
                 logger.warning("%s starts without compile products: %s", order.job_id, error)
             else:
-                env |= await self._run(self._lend, launch, key, kept)
+                copy = self.thread.submit(self._lend, launch, key, kept)
+                self._lending[key_of(launch.ref)] = copy
+                lent = await asyncio.wrap_future(copy)
+                env |= lent
         return replace(launch, env={**env, **launch.env}) if env else launch
 
     async def _key(self, read: Callable[[], str]) -> str:
@@ -309,15 +311,14 @@ class Resident:
             warm = self.artefacts.lend(kept.tenant, kept.model, key, content, cache)
         except Differs as error:
             self.tell(seen_of(kept, kept_life.FAILED, detail=f"refused before use: {error}"))
+        except OSError as error:
+            logger.warning("%s starts without compile products: %s", key_of(launch.ref), error)
         note = {"model": kept.model, "tenant": kept.tenant, "key": key, "warm": warm}
         synced_file.replace(
             folder / NOTE,
             json.dumps({**note, "ids": launch.account.ids if launch.account else []}).encode(),
         )
-        for name in dict.fromkeys(CACHES.values()):
-            (cache / name).mkdir(mode=0o700, exist_ok=True)
-        variables = {variable: str(cache / name) for variable, name in CACHES.items()}
-        return {**variables, ARTEFACTS: str(cache)}
+        return compile_folders.made_in(cache)
 
     async def let_go(self, key: str) -> str:
         """End an attempt's access to weights; return why that failed, empty if it did not."""

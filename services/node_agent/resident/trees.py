@@ -9,6 +9,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterable, Mapping, Sequence
+from io import FileIO
 from pathlib import Path
 from typing import Final
 
@@ -93,7 +94,7 @@ def _copy(source: str, target: Path, ids: Sequence[int], size: int) -> str:
     digest = hashlib.sha256()
     with open(descriptor, "rb", buffering=0) as stream, open(target, "xb", buffering=0) as to:
         left = size
-        while piece := stream.read(min(PIECE_BYTES, left + 1)):
+        while piece := _read(stream, min(PIECE_BYTES, left + 1), source):
             if len(piece) > left:
                 raise Differs(f"{source} had {size} bytes when it was listed, and has more now")
             left -= len(piece)
@@ -102,6 +103,13 @@ def _copy(source: str, target: Path, ids: Sequence[int], size: int) -> str:
     if left:
         raise Differs(f"{source} had {size} bytes when it was listed, and has {size - left} now")
     return digest.hexdigest()
+
+
+def _read(stream: FileIO, size: int, source: str) -> bytes:
+    try:
+        return stream.read(size)
+    except OSError as error:
+        raise Refused(f"{source} cannot be read: {error.strerror}") from error
 
 
 def _write(descriptor: int, data: bytes) -> None:
