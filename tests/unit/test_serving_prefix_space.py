@@ -23,6 +23,43 @@ def test_a_tenant_that_floods_many_models_loses_its_own_prompts_first() -> None:
     assert indexes[0].matches(modest, ("r",), 2, "modest") == [8]
 
 
+class Asked(PrefixIndex[str]):
+    """An index that counts how often it is asked what each tenant has."""
+
+    times = 0
+
+    def by_tenant(self) -> dict[str, int]:
+        self.times += 1
+        return super().by_tenant()
+
+
+def test_each_index_is_asked_once_however_many_are_shortened() -> None:
+    indexes = [Asked(BYTES_MAX) for _ in range(100)]
+    for number, index in enumerate(indexes):
+        tenant = "large" if number < 60 else "small"
+        index.add(chain(tenant.encode(), TEXT + b"%06d" % number * 256), "r", 0, tenant)
+    each = indexes[0].used_bytes
+    space = PrefixSpace(99 * each)
+    for index in indexes:
+        space.note(index)
+    assert 0 < space.used_bytes <= 99 * each
+    assert space.used_bytes == sum(index.used_bytes for index in indexes)
+    assert [index.times for index in indexes] == [1] * 100
+    assert len([index for index in indexes[:60] if not index.used_bytes]) >= 6
+    assert all(index.bytes_of("small") == each for index in indexes[60:])
+
+
+def test_tenants_lose_in_turns_what_the_largest_has_more_than_the_others() -> None:
+    indexes: list[PrefixIndex[str]] = [PrefixIndex(BYTES_MAX) for _ in range(64)]
+    for number, index in enumerate(indexes):
+        index.add(chain(b"", TEXT + b"%06d" % number * 256), "r", 0, f"t{number % 2}")
+    space = PrefixSpace(63 * indexes[0].used_bytes)
+    for index in indexes:
+        space.note(index)
+    left = [sum(index.bytes_of(tenant) for index in indexes) for tenant in ("t0", "t1")]
+    assert abs(left[0] - left[1]) <= indexes[-1].used_bytes
+
+
 def test_a_model_that_is_gone_leaves_its_space_to_others() -> None:
     space = PrefixSpace(BYTES_MAX)
     index: PrefixIndex[str] = PrefixIndex(BYTES_MAX)

@@ -5,7 +5,8 @@ need too much, the tenant whose entries need most memory loses its least recentl
 the index where it has most. Pure. Tests: tests/unit/test_serving_prefix_space.py.
 """
 
-from collections import Counter
+from collections import defaultdict
+from heapq import heapify, heappop, heappush
 from typing import Any, Final
 
 from services.api_gateway.serving.prefix_index import PrefixIndex
@@ -28,12 +29,28 @@ class PrefixSpace:
         self._count(index)
         if self.used_bytes <= self.bytes_max:
             return
-        enough = self.bytes_max - self.bytes_max // FREE_PART
+        self._shorten(self.bytes_max - self.bytes_max // FREE_PART)
+
+    def _shorten(self, enough: int) -> None:
+        """Let the tenant that has most lose, index by index, until all need `enough` bytes.
+
+        What each tenant has is looked up once: with thousands of models many indexes are shortened.
+        """
+        held = defaultdict[str, list[tuple[int, int, PrefixIndex[Any]]]](list)
+        for number, index in enumerate(self._of):
+            for tenant, size in index.by_tenant().items():
+                held[tenant].append((-size, number, index))
+        largest = [(sum(size for size, *_ in each), tenant) for tenant, each in held.items()]
+        heapify(largest)
+        for each in held.values():
+            heapify(each)
         while self.used_bytes > enough:
-            tenant = self._largest()
-            index = max(self._of, key=lambda each: each.bytes_of(tenant))
+            total, tenant = heappop(largest)
+            size, _, index = heappop(held[tenant])
             index.drop(tenant, self.used_bytes - enough)
             self._count(index)
+            if held[tenant]:
+                heappush(largest, (total - size, tenant))
 
     def remove(self, index: PrefixIndex[Any]) -> None:
         """Stop counting the bytes of an index whose model is gone."""
@@ -42,10 +59,3 @@ class PrefixSpace:
     def _count(self, index: PrefixIndex[Any]) -> None:
         self.used_bytes += index.used_bytes - self._of.get(index, 0)
         self._of[index] = index.used_bytes
-
-    def _largest(self) -> str:
-        """Return the tenant whose entries need most in all indexes."""
-        found = Counter[str]()
-        for index in self._of:
-            found.update(index.by_tenant())
-        return found.most_common(1)[0][0]
