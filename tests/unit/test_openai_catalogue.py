@@ -27,7 +27,7 @@ HISTORY = (registered("n1"), DEPLOYED, ADDED)
 
 def catalogue(*history: AnyFact | Sequence[AnyFact]) -> Deployed:
     cluster: Cluster = given(*HISTORY, *history).cluster
-    return Deployed(lambda: cluster)
+    return Deployed(lambda: cluster, lambda: 0)
 
 
 def running(ordinal: int) -> list[AnyFact]:
