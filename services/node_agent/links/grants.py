@@ -131,8 +131,10 @@ class Grants:
         It gives way only to a tenant with fewer tokens.
         """
         number = self._of_tenants()
+        if number[tenant] >= GRANTS_PER_TENANT:
+            return False
         most, _ = number.most_common(1)[0]
-        if number[most] <= number[tenant] + 1 or number[tenant] >= GRANTS_PER_TENANT:
+        if number[most] <= number[tenant] + 1:
             return False
         for nonce, (ask, _) in self._known.items():
             if ask.tenant == most and self._states[nonce] == FRESH:
