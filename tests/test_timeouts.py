@@ -49,7 +49,8 @@ STAY: Final[dict[str, str]] = {
         completion_names.ENDS_S""",
     "the default or the bound of a field of a request, which the asker chooses": """
         trace_intents.DURATION_MAX_S
-        prune_intents.YOUNG_S identity_intents.EXPIRES_MAX_S identity_intents.GRACE_MAX_S
+        prune_intents.YOUNG_S identity_intents.EXPIRES_MAX_S secrets.vault.ABANDONED_NS
+        identity_intents.GRACE_MAX_S
         identity_intents.GRACE_S
         membership_intents.VALID_MAX_S membership_intents.VALID_S requests.DEFAULT_GRACE_S
         requests.MAX_GRACE_S

@@ -25,7 +25,7 @@ from libs.common.settings.settings import Settings
 from libs.common.state.cluster import Cluster
 from libs.common.transport import snapshot_store
 from libs.common.transport.bus import Bus
-from libs.common.transport.kv import MemoryOutputs, OutputStore
+from libs.common.transport.kv import MemoryOutputs, OutputStore, PlaceStore
 from libs.common.transport.log import Entry, Log, settled_bounds
 from libs.common.transport.once import MemoryOnce, OnceStore
 from libs.common.transport.snapshot_store import SnapshotStore
@@ -103,7 +103,7 @@ class Gateway:
         outputs: OutputStore,
         store: SnapshotStore,
         filled: Callable[[], Awaitable[float]] | None = None,
-        secrets: OutputStore | None = None,
+        secrets: PlaceStore | None = None,
         uploads: UploadStore | None = None,
         once: OnceStore | None = None,
     ) -> None:
@@ -156,7 +156,7 @@ class Gateway:
         per_tenant = max(TENANT_BYTES_MIN, settings.stream_bytes // TENANT_PART)
         self.allowance = Allowance(settings.tenant_bytes_per_minute or per_tenant)
 
-    def _connect_agents(self, secrets: OutputStore, uploads: UploadStore) -> None:
+    def _connect_agents(self, secrets: PlaceStore, uploads: UploadStore) -> None:
         """Create what answers the agents' questions."""
         self.vault = Vault(self.settings.vault_key_file, secrets)
         self.keys.session_key = self.vault.session_key

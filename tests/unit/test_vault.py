@@ -2,6 +2,7 @@
 place only.
 """
 
+import asyncio
 import base64
 from pathlib import Path
 
@@ -9,10 +10,11 @@ import msgspec
 import pytest
 from nacl.public import PrivateKey, SealedBox
 
-from libs.common.errors import Corrupt, Refused
+from libs.common.errors import Corrupt, Refused, Unavailable
 from libs.common.model import JobId
 from libs.common.transport.kv import MemoryOutputs
-from services.api_gateway.secrets.vault import Vault, sealed_to
+from libs.common.transport.revisions import Kept
+from services.api_gateway.secrets.vault import ABANDONED_NS, PLACES, Vault, sealed_to
 
 VALUE = "correct horse battery staple"
 
@@ -54,6 +56,47 @@ async def test_a_value_moved_to_another_place_is_found_out(tmp_path: Path, place
     store.values[place] = store.values["physics.x"]
     with pytest.raises(Corrupt):
         await kept.get(*place.split("."))
+
+
+async def test_a_further_value_replaces_none_that_is_in_use(tmp_path: Path) -> None:
+    store = MemoryOutputs()
+    kept, ids = vault(tmp_path, store=store), [""]
+    for number in range(PLACES):
+        ids.append(await kept.add("physics", "x", f"v{number}", ids[-1], number))
+    assert [await kept.get("physics", "x", each) for each in ids[1:]] == [
+        f"v{number}" for number in range(PLACES)
+    ]
+    with pytest.raises(Unavailable, match="was not set"):
+        await kept.add("physics", "x", VALUE, ids[-1], PLACES)
+    await kept.remove("physics", "x", ids[3])
+    added = await kept.add("physics", "x", VALUE, ids[-1], PLACES)
+    assert added[0] == ids[3][0] and await kept.get("physics", "x", added) == VALUE
+    assert await kept.get("physics", "x", ids[3]) is None
+    await kept.remove("physics", "x", ids[3])
+    assert await kept.get("physics", "x", added) == VALUE and len(store.values) == PLACES
+
+
+async def test_a_value_that_was_left_behind_is_replaced_after_an_hour(tmp_path: Path) -> None:
+    store = MemoryOutputs()
+    kept, ids = vault(tmp_path, store=store), [""]
+    for _ in range(PLACES):
+        ids.append(await kept.add("physics", "x", VALUE, ids[-1], 0))
+    added = await kept.add("physics", "x", "new", ids[1], ABANDONED_NS)
+    assert added[0] == ids[2][0] and await kept.get("physics", "x", ids[1]) == VALUE
+    with pytest.raises(Unavailable):
+        await vault(tmp_path, b"j", store).add("physics", "x", VALUE, ids[1], 9 * ABANDONED_NS)
+
+
+async def test_of_two_values_at_one_place_one_is_stored_elsewhere(tmp_path: Path) -> None:
+    class Racing(MemoryOutputs):
+        async def kept(self, key: str) -> Kept:
+            found = await super().kept(key)
+            await asyncio.sleep(0)
+            return found
+
+    kept = vault(tmp_path, store=Racing())
+    ids = await asyncio.gather(*(kept.add("physics", "x", f"v{n}", "", 0) for n in range(3)))
+    assert [await kept.get("physics", "x", each) for each in ids] == ["v0", "v1", "v2"]
 
 
 def test_a_replaced_key_file_ends_sessions_and_a_faulty_one_changes_nothing(

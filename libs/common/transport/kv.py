@@ -6,6 +6,8 @@ memory.
 
 from typing import Protocol
 
+from libs.common.transport.revisions import Kept
+
 
 class OutputStore(Protocol):
     """Keys consist of letters, digits and `-/_=.`.
@@ -21,6 +23,21 @@ class OutputStore(Protocol):
         """Return the bytes; None if there are none.
 
         Raises errors.Unavailable if the store does not answer in time.
+        """
+        ...
+
+
+class PlaceStore(OutputStore, Protocol):
+    """A store of which a writer may replace the one value that it has read."""
+
+    async def kept(self, key: str) -> Kept:
+        """Return the bytes with their revision. Raises errors.Unavailable."""
+        ...
+
+    async def swap(self, key: str, data: bytes, revision: int) -> bool:
+        """Replace the bytes of this revision; return False if there are others.
+
+        Raises errors.Unavailable.
         """
         ...
 
@@ -42,13 +59,24 @@ def earlier_output_key(job_id: str, attempt: int, rank: int, stream: str) -> str
 
 
 class MemoryOutputs:
-    """A store of output in memory; see `OutputStore`."""
+    """A store of output in memory; see `OutputStore` and `PlaceStore`."""
 
     def __init__(self) -> None:
         self.values: dict[str, bytes] = {}
+        self.revisions: dict[str, int] = {}
 
     async def put(self, key: str, data: bytes) -> None:
         self.values[key] = data
+        self.revisions[key] = self.revisions.get(key, 0) + 1
+
+    async def kept(self, key: str) -> Kept:
+        return Kept(self.values.get(key, b""), self.revisions.get(key, 0))
+
+    async def swap(self, key: str, data: bytes, revision: int) -> bool:
+        if self.revisions.get(key, 0) != revision:
+            return False
+        await self.put(key, data)
+        return True
 
     async def get(self, key: str) -> bytes | None:
         return self.values.get(key)

@@ -12,14 +12,16 @@ from typing import Final
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 from nats.js import JetStreamContext
-from nats.js.api import KeyValueConfig, StorageType, StreamConfig
-from nats.js.errors import NotFoundError
+from nats.js.api import KeyValueConfig, RawStreamMsg, StorageType, StreamConfig
+from nats.js.errors import APIError, NotFoundError
 
 from libs.common import subjects
 from libs.common.errors import Unavailable
 from libs.common.process.cancellation import heed
 from libs.common.settings.settings import Settings
 from libs.common.transport.connection_nats import ASK_TIMEOUT_S
+from libs.common.transport.log_jetstream import WRONG_SEQUENCE
+from libs.common.transport.revisions import NOTHING, Kept
 
 CREATE_TRIES: Final = 20
 CREATE_AGAIN_S: Final = 0.5
@@ -169,13 +171,40 @@ class KvOutputs:
 
     async def get(self, key: str) -> bytes | None:
         """Return the bytes; None if there are none. Raises Unavailable."""
+        message = await self._last(key)
+        return message.data if message is not None else None
+
+    async def kept(self, key: str) -> Kept:
+        """Return the bytes with their revision. Raises Unavailable."""
+        message = await self._last(key)
+        return Kept(message.data or b"", message.seq or 0) if message is not None else NOTHING
+
+    async def swap(self, key: str, data: bytes, revision: int) -> bool:
+        """Replace the bytes of this revision; return False if there are others.
+
+        Raises Unavailable.
+        """
+        headers = {"Nats-Expected-Last-Subject-Sequence": str(revision)}
+        try:
+            await self.client.jetstream(timeout=ASK_TIMEOUT_S).publish(
+                f"$KV.{self.bucket}.{key}", data, timeout=ASK_TIMEOUT_S, headers=headers
+            )
+        except (NatsError, TimeoutError, OSError) as error:
+            if isinstance(error, APIError) and error.err_code in WRONG_SEQUENCE:
+                return False
+            text = f"bucket {self.bucket} did not take {key} ({error or 'timeout'})"
+            raise Unavailable(text) from error
+        heed()
+        return True
+
+    async def _last(self, key: str) -> RawStreamMsg | None:
+        """Return the last message of a key. Raises Unavailable."""
         js = self.client.jetstream(timeout=ASK_TIMEOUT_S)
         try:
-            message = await js.get_last_msg(f"KV_{self.bucket}", f"$KV.{self.bucket}.{key}")
+            return await js.get_last_msg(f"KV_{self.bucket}", f"$KV.{self.bucket}.{key}")
         except NotFoundError:
             return None
         except (NatsError, TimeoutError, OSError) as error:
             raise Unavailable(
                 f"bucket {self.bucket} did not answer ({error or 'timeout'})"
             ) from error
-        return message.data

@@ -6,13 +6,13 @@ Tests: tests/integration/test_secrets.py and test_secret_values.py.
 """
 
 import logging
-import os
 from typing import Final
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from libs.common.errors import Unavailable
+from libs.common.errors import Corrupt, Unavailable
 from libs.common.facts import SecretSet, size_of
 from libs.common.folds.secret_fold import secret_key
 from libs.common.state.cluster import Secret
@@ -34,7 +34,8 @@ from services.api_gateway.intents.secret_intents import SecretShown
 from services.api_gateway.problems import Problem
 from services.api_gateway.times import rfc3339
 
-VALUE_ID_BYTES: Final = 8
+# As long as the ids of values, for the check of the fact's size before the value is stored.
+ID_LIKE: Final = "0-" + "0" * 16
 
 logger = logging.getLogger(__name__)
 
@@ -67,12 +68,19 @@ async def set_secret(request: Request, name: str) -> Response:
         tenant=principal.tenant,
         name=name,
         user=principal.user,
-        value_id=os.urandom(VALUE_ID_BYTES).hex(),
+        value_id=ID_LIKE,
     )
     # Checked before the value is stored, so that refused requests do not fill the bucket.
     gateway.check_recordable(fact, size_of(fact))
     before = gateway.cluster.secrets.get(secret_key(fact.tenant, fact.name))
-    await gateway.vault.put(fact.tenant, fact.name, value, fact.value_id)
+    value_id = await gateway.vault.add(
+        fact.tenant,
+        fact.name,
+        value,
+        current=before.value_id if before is not None else "",
+        now_ns=gateway.clock.wall_ns(),
+    )
+    fact = msgspec.structs.replace(fact, value_id=value_id)
     # No attempt gets the value before its fact is recorded. If it is unclear whether the fact was
     # recorded, the value stays in the bucket.
     try:
@@ -101,7 +109,7 @@ async def _forget(gateway: Gateway, secret: Secret | SecretSet) -> None:
     """Remove a value that no attempt gets any more. If that fails it stays, sealed."""
     try:
         await gateway.vault.remove(secret.tenant, secret.name, secret.value_id)
-    except Unavailable as error:
+    except (Corrupt, Unavailable) as error:
         logger.warning(
             "an old value of the secret %s of %s stays in the bucket: %s",
             secret.name,

@@ -9,6 +9,7 @@ docs/decisions/0010-storage-of-secrets.md.
 
 import base64
 import binascii
+import os
 from hashlib import blake2b
 from pathlib import Path
 from typing import Final
@@ -18,15 +19,22 @@ from nacl.exceptions import CryptoError
 from nacl.public import PublicKey, SealedBox
 from nacl.secret import SecretBox
 
-from libs.common.errors import Corrupt, Refused
+from libs.common.errors import Corrupt, Refused, Unavailable
 from libs.common.folds.secret_fold import secret_key
 from libs.common.model import JobId, attempt_key
-from libs.common.transport.kv import OutputStore
+from libs.common.transport.kv import PlaceStore
 
 KEY_BYTES: Final = 32
 # Keys of replicas are derived apart from the keys of tenants.
 REPLICAS: Final = b"muster-replica"
 SESSIONS: Final = b"muster-session"
+# The values of one secret are at so many places, and the places of old values are used again.
+PLACES: Final = 8
+ID_BYTES: Final = 8
+# Between the place of a value and its random number, in its id.
+AT: Final = "-"
+# A value of this age that no fact names was left behind, by a gateway that died for example.
+ABANDONED_NS: Final = 3_600_000_000_000
 
 
 class _Sealed(msgspec.Struct, array_like=True):
@@ -34,6 +42,7 @@ class _Sealed(msgspec.Struct, array_like=True):
     name: str
     value: str
     value_id: str = ""
+    stored_ns: int = 0
 
 
 class Vault:
@@ -43,37 +52,80 @@ class Vault:
     answer.
     """
 
-    def __init__(self, key_file: str, store: OutputStore) -> None:
+    def __init__(self, key_file: str, store: PlaceStore) -> None:
         self.key_file = key_file
         self.store = store
         self._session_key = b""
 
-    async def put(self, tenant: str, name: str, value: str, value_id: str = "") -> None:
-        """Store a value. Values with different ids do not replace each other."""
-        sealed = self._secret_box(tenant).encrypt(
-            msgspec.msgpack.encode(_Sealed(tenant, name, value, value_id))
+    async def put(self, tenant: str, name: str, value: str) -> None:
+        """Store a value without an id."""
+        await self.store.put(_place(tenant, name, ""), self._sealed(_Sealed(tenant, name, value)))
+
+    async def add(self, tenant: str, name: str, value: str, current: str, now_ns: int) -> str:
+        """Store a further value and return its id.
+
+        It replaces no value that is in use: neither the one with the id `current`, nor one that
+        another request stores at the moment. Raises Unavailable also if all places are in use.
+        """
+        used = current.partition(AT)[0]
+        first = int(used) + 1 if AT in current else 0
+        for number in range(first, first + PLACES):
+            place = str(number % PLACES)
+            key = _place(tenant, name, place)
+            kept = await self.store.kept(key)
+            if kept.data and (place == used or not self._is_abandoned(tenant, kept.data, now_ns)):
+                continue
+            value_id = place + AT + os.urandom(ID_BYTES).hex()
+            sealed = self._sealed(_Sealed(tenant, name, value, value_id, now_ns))
+            if await self.store.swap(key, sealed, kept.revision):
+                return value_id
+        raise Unavailable(
+            f"the secret {name} of {tenant} was not set: other requests store values for it at its "
+            f"{PLACES} places: try again in a moment"
         )
-        await self.store.put(_place(tenant, name, value_id), bytes(sealed))
 
     async def get(self, tenant: str, name: str, value_id: str = "") -> str | None:
         """Return the value; None if there is none. Raises Corrupt if it was changed."""
         sealed = await self.store.get(_place(tenant, name, value_id))
         if not sealed:
             return None
+        found = self._opened(tenant, name, sealed)
+        return found.value if found.value_id == value_id else None
+
+    async def remove(self, tenant: str, name: str, value_id: str = "") -> None:
+        """Remove the value with this id. Raises Corrupt if its place has another secret's."""
+        key = _place(tenant, name, value_id)
+        kept = await self.store.kept(key)
+        if kept.data and (
+            not value_id or self._opened(tenant, name, kept.data).value_id == value_id
+        ):
+            await self.store.swap(key, b"", kept.revision)
+
+    def _is_abandoned(self, tenant: str, sealed: bytes, now_ns: int) -> bool:
+        """Return whether a value that no fact names may be replaced."""
+        try:
+            data = self._secret_box(tenant).decrypt(sealed)
+            found = msgspec.msgpack.decode(data, type=_Sealed)
+        except (CryptoError, msgspec.DecodeError):
+            return False
+        return now_ns - found.stored_ns >= ABANDONED_NS
+
+    def _sealed(self, value: _Sealed) -> bytes:
+        return bytes(self._secret_box(value.tenant).encrypt(msgspec.msgpack.encode(value)))
+
+    def _opened(self, tenant: str, name: str, sealed: bytes) -> _Sealed:
+        """Return what a place holds. Raises Corrupt."""
         try:
             found = msgspec.msgpack.decode(self._secret_box(tenant).decrypt(sealed), type=_Sealed)
         except (CryptoError, msgspec.DecodeError) as error:
             raise Corrupt(
                 f"the secret {name} of {tenant} does not open with this vault's key: set it again"
             ) from error
-        if (found.tenant, found.name, found.value_id) != (tenant, name, value_id):
+        if (found.tenant, found.name) != (tenant, name):
             raise Corrupt(
                 f"the secret {name} of {tenant} was put there from another place: set it again"
             )
-        return found.value
-
-    async def remove(self, tenant: str, name: str, value_id: str = "") -> None:
-        await self.store.put(_place(tenant, name, value_id), b"")
+        return found
 
     def replica_key(self, job_id: JobId, attempt: int) -> str:
         """Return the key of a replica's attempt, the same at every gateway with this key file.
@@ -132,7 +184,7 @@ class Vault:
 
 def _place(tenant: str, name: str, value_id: str) -> str:
     """Return the key of a value in the bucket. No secret's name has an equals sign."""
-    return secret_key(tenant, name) + (f"={value_id}" if value_id else "")
+    return secret_key(tenant, name) + (f"={value_id.partition(AT)[0]}" if value_id else "")
 
 
 def sealed_to(public_key: bytes, values: dict[str, str]) -> bytes:
