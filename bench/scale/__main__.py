@@ -257,6 +257,9 @@ class Measuring:
     async def array(self) -> None:
         """An array of ARRAY elements: until its first element runs, or why it is refused."""
         body = {"command": list(LONG), "gpus": 1, "array": f"0-{ARRAY - 1}"}
+        limits = {"max_waiting": 2 * ARRAY}
+        async with self.session.put("/v1/tenants/default", json=limits) as answer:
+            assert answer.status < 300, await answer.text()
         began = time.monotonic()
         async with self.session.post("/v1/jobs", json=body) as answer:
             made = await answer.json()
@@ -265,7 +268,10 @@ class Measuring:
                 return
 
         async def runs() -> bool:
-            return bool((await counts(self.session)).get("running"))
+            found = await counts(self.session)
+            if found.get(job_life.REJECTED):
+                raise TimeoutError("the array is rejected")
+            return bool(found.get("running"))
 
         await until(runs, "the first element")
         self.say("array_first_start_s", time.monotonic() - began, "s", ARRAY)
