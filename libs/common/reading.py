@@ -4,8 +4,8 @@ Pure. A node is an untrusted writer: its key may be stolen, and its agent may be
 Any fault of a node's commit makes the whole commit `Ignored`: it moves the position of every
 reader, counts as ignored, distrusts that node (`fold.py`), and stops no reader. Schedulers,
 quota and gateways are core writers: a fault in their commits raises Corrupt or TooNew, and an
-operator must act. A fact that its writer may not record is `Unentitled`, whoever the writer is, so
-that no reader takes it for true, whether it folds facts or shows them.
+operator must act. Each kind of fact has one kind of writer. A fact of any other writer becomes
+`Unentitled`: no fold applies it, and no page or bill contains it.
 """
 
 from collections.abc import Mapping

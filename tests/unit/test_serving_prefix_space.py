@@ -24,7 +24,7 @@ def test_a_tenant_that_floods_many_models_loses_its_own_prompts_first() -> None:
 
 
 class Asked(PrefixIndex[str]):
-    """An index that counts how often it is asked what each tenant has."""
+    """An index that counts the look-ups of what each tenant has."""
 
     times = 0
 

@@ -26,7 +26,7 @@ NOT_CLEAN: Final = "not done: only free devices are scrubbed"
 
 
 class Found(NamedTuple):
-    """What a look at an attempt and its devices found, before the scrub."""
+    """The results of a release check, before the devices are scrubbed."""
 
     left: Sequence[str]
     checks: Mapping[str, str]

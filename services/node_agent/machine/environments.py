@@ -1,8 +1,9 @@
 """Finds processes by their environment, without waiting for ever for one that hangs.
 
 A read of /proc/PID/environ waits for that process's memory lock. A process that hangs in a driver's
-mmap(2) holds it. So threads read that nobody joins, and a process whose read does not end counts as
-one without the variable: control groups, descent and open devices still show it. Tests:
+mmap(2) holds that lock. So the reads run in daemon threads, and nothing waits for such a thread to
+end. A process whose environment cannot be read in time counts as one without the variable; its
+control group, its parents and its open devices still show whose it is. Tests:
 tests/integration/test_environments.py.
 """
 

@@ -1,4 +1,4 @@
-"""The folders in which a replica's engine keeps its compile products, and how it is told of them.
+"""The folders for a replica's compile products, and the variables that name them for its engine.
 
 Tests: tests/integration/test_resident_starts.py.
 """

@@ -308,7 +308,7 @@ class Containers:
             host=host,
             image=image,
         )
-        # What was uploaded is the job's own, whoever the container's user is.
+        # An uploaded directory belongs to the job, also if the container has another user.
         is_own = bool(spec.upload) or c.is_own_user(body["User"], ids, host)
         workdirs = [working_directory(workdir, is_own, self.allowed.roots)] if workdir else []
         body["Labels"] = {c.LABEL: job_dir, c.IMAGE_LABEL: spec.image}

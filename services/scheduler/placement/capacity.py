@@ -212,7 +212,7 @@ class Capacity:
         return found
 
     def _drop_rankings(self) -> None:
-        """Let every ranking be built anew, because nodes are scored by other rules."""
+        """Drop all rankings after a change of the score: the next request builds its own again."""
         self._rankings.clear()
         self._used.clear()
         self.changes.note_all()
