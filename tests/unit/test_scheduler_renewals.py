@@ -18,7 +18,7 @@ BEAT_MS = 1_000
 NAMES = [NodeId(name) for name in ("a", "b", "c", "d")]
 CLUSTER = Cluster(
     timing=Timing(BEAT_MS, LEASE_MS, 1_000, 3_000),
-    nodes={name: Node(name, "healthy", 1) for name in NAMES},
+    nodes={name: Node(name, "healthy", 1, peer_address="host:1") for name in NAMES},
 )
 T_MS = 1_000_000
 
@@ -111,6 +111,17 @@ def test_every_roster_that_a_node_may_have_counts_until_it_names_a_larger_one() 
     )  # the others may know of no more than three, of which two are not renewed
     watched = Watched(roster_nodes=4).go(5_000, *NAMES).go(SILENCE_MS + 6_000, C, D)
     assert watched.losable() == "abcd"
+
+
+def test_a_node_without_peers_is_lost_unless_most_of_all_nodes_are_not_renewed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    watched = Watched().go(5_000, *NAMES).go(SILENCE_MS + 6_000, C, D)
+    assert watched.losable() == "d"
+    for node in CLUSTER.nodes.values():
+        monkeypatch.setattr(node, "peer_address", "")
+    assert watched.losable() == "abcd"
+    assert watched.go(SILENCE_MS, D).losable() == ""
 
 
 def test_a_node_that_is_heard_but_has_no_lease_is_not_renewed() -> None:

@@ -173,7 +173,7 @@ class Renewals:
             each
             for each in silent
             if not self._short_roster_possible(
-                order, absent if cluster.nodes[each[0]].replaced else short, each[0]
+                order, absent if cluster.nodes[each[0]].replaced else short, cluster.nodes[each[0]]
             )
         ]
 
@@ -229,12 +229,14 @@ class Renewals:
         heard = self.nodes.get(node_id)
         return heard.roster_seq if heard is not None else -1
 
-    def _short_roster_possible(
-        self, order: dict[NodeId, int], kept: list[int], node_id: NodeId
-    ) -> bool:
+    def _short_roster_possible(self, order: dict[NodeId, int], kept: list[int], node: Node) -> bool:
         """Return whether a roster that this node may have was short: one that contains it and is at
         least as large as the one it has named.
+
+        An agent without peers uses no roster: only that of all nodes counts for it.
         """
-        known = self.nodes.get(node_id)
-        least = max(order[node_id], known.roster_nodes - 1 if known is not None else 0)
+        known = self.nodes.get(node.node_id)
+        least = max(order[node.node_id], known.roster_nodes - 1 if known is not None else 0)
+        if not (node.peer_address or node.replaced):
+            least = len(order) - 1
         return bisect_left(kept, least) < len(kept)
