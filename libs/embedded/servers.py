@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import random
 import secrets
 import shutil
 import socket
@@ -10,6 +11,7 @@ import ssl
 import subprocess
 import sys
 import time
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +28,10 @@ from libs.embedded.permissions import Fleet
 READY_S: Final = 20.0
 POLL_S: Final = 0.02
 STOP_S: Final = 10.0
+OUTGOING_PORTS: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
+PORTS_FROM: Final = 10_000
+# With fewer ports below those of outgoing connections, all are used.
+PORTS_MIN: Final = 1_000
 PORT_RUNS_TRIED: Final = 50
 INFO_BYTES_MAX: Final = 64 << 10
 NO_NODES: Final = Admitted()
@@ -62,14 +68,26 @@ def binary() -> str:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports of loopback that no process listens on now."""
-    sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind((LOOPBACK, 0))
-    ports = [int(each.getsockname()[1]) for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
+    """Return different ports of loopback that no process listens on now.
+
+    They are below the ports of outgoing connections where the kernel leaves room there: such a
+    connection could have taken a server's port by the time that the server is started again.
+    Raises Unavailable if there are too few.
+    """
+    below = range(PORTS_FROM, _first_outgoing_port())
+    ports = below if len(below) >= PORTS_MIN else range(PORTS_FROM, 1 << 16)
+    in_turn = random.SystemRandom().sample(ports, len(ports))
+    found = list(islice((port for port in in_turn if port_is_free(LOOPBACK, port)), count))
+    if len(found) < count:
+        raise Unavailable(
+            f"fewer than {count} ports of {LOOPBACK} are free from {ports.start} to "
+            f"{ports.stop - 1}: end processes that listen there"
+        )
+    return found
+
+
+def _first_outgoing_port() -> int:
+    return int(OUTGOING_PORTS.read_text().split()[0])
 
 
 def free_port_run(count: int) -> int:

@@ -216,12 +216,13 @@ def _key_in(profile: Path) -> str:
 
 
 async def healthy(chaos: Chaos) -> None:
-    """Wait until every node is healthy. Raises TimeoutError."""
+    """Wait until each gateway answers that every node is healthy. Raises TimeoutError."""
     deadline = time.monotonic() + READY_S
     states: list[str] = []
     while time.monotonic() < deadline:
-        states = [node["state"] for node in (await chaos.get("/v1/nodes"))["nodes"]]
-        if states == ["healthy"] * chaos.nodes:
+        seen = [await chaos.get(f"{url}/v1/nodes") for url in chaos.urls]
+        states = [node["state"] for each in seen for node in each["nodes"]]
+        if states == ["healthy"] * chaos.nodes * len(chaos.urls):
             return
         await asyncio.sleep(AGAIN_S)
     raise TimeoutError(f"the nodes are {states} after {READY_S:.0f} s")
