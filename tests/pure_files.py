@@ -167,7 +167,7 @@ PURE: Final = (
     "libs/cli/slurm/states.py",
     "services/api_gateway/intents/pulled_fields.py",
     "services/api_gateway/access/room.py",
-    "services/api_gateway/access/open_share.py",
+    "libs/common/open_share.py",
     "services/api_gateway/views/fleet.py",
     "services/api_gateway/views/interests.py",
     "services/api_gateway/ws/protocol.py",

@@ -16,8 +16,8 @@ import grpc
 import pytest
 import pytest_asyncio
 
+from libs.common.open_share import OpenShare
 from libs.rpc.messages import class_of
-from services.api_gateway.access.open_share import OpenShare
 from services.api_gateway.rpc.methods import METHODS, Method
 from tests.integration.rpc_world import SERVERS_FAULT, RpcWorld, method_of, rpc_world
 

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from services.api_gateway.access.open_share import OpenShare
+from libs.common.open_share import OpenShare
 from services.api_gateway.ws import sockets
 from tests.attack.serving_world import IN_MAKE_ATTACK
 from tests.integration.gateway_world import World, gateway_world

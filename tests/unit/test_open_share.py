@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.api_gateway.access.open_share import ALL_FULL, TENANT_FULL, OpenShare
+from libs.common.open_share import ALL_FULL, TENANT_FULL, OpenShare
 
 
 def taken(share: OpenShare, tenant: str) -> int:

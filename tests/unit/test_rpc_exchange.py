@@ -10,7 +10,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from libs.common.errors import Unavailable
-from services.api_gateway.access.open_share import OpenShare
+from libs.common.open_share import OpenShare
 from services.api_gateway.rpc.call import Ended
 from services.api_gateway.rpc.exchange import PIECES_MAX, Exchange, Pipe, report
 from services.api_gateway.rpc.held_bytes import WHOLE_TIMES, HeldBytes

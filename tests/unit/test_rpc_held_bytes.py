@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.api_gateway.access.open_share import OpenShare
+from libs.common.open_share import OpenShare
 from services.api_gateway.problems import Problem
 from services.api_gateway.rpc.held_bytes import HeldBytes
 

@@ -7,8 +7,8 @@ and events that are not whole yet. `receiving` counts the uploads that a gateway
 
 from typing import Final
 
+from libs.common.open_share import OpenShare
 from libs.common.settings.settings import Settings
-from services.api_gateway.access.open_share import OpenShare
 from services.api_gateway.access.upload_turns import UploadTurns
 
 # Uploads that are received at one time, each in an unnamed file.

@@ -7,7 +7,7 @@ import asyncio
 
 from starlette.types import Message, Receive
 
-from services.api_gateway.access.open_share import OpenShare
+from libs.common.open_share import OpenShare
 from services.api_gateway.http.edge_problems import too_much
 from services.api_gateway.problems import Problem
 

@@ -30,10 +30,10 @@ from libs.common.messages.channel_messages import (
     Forward,
 )
 from libs.common.model import NodeId
+from libs.common.open_share import TENANT_FULL, OpenShare
 from libs.common.safety.redaction import redacted
 from libs.common.state.cluster import Job
 from services.api_gateway.access import roles
-from services.api_gateway.access.open_share import TENANT_FULL, OpenShare
 from services.api_gateway.channels.channel import SIDES, Channel, ask_channel
 from services.api_gateway.channels.followers import RETRY_AFTER_S
 from services.api_gateway.gateway import Gateway

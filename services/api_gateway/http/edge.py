@@ -14,11 +14,11 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from libs.common.errors import Refused, Unavailable
+from libs.common.open_share import OpenShare
 from libs.common.spans import recording
 from libs.common.spans.recording import Work
 from services.api_gateway.access import roles
 from services.api_gateway.access.auth import bearer
-from services.api_gateway.access.open_share import OpenShare
 from services.api_gateway.access.roles import Principal
 from services.api_gateway.access.sessions import cookie_of
 from services.api_gateway.gateway import Gateway

@@ -1,6 +1,6 @@
 """Problems of requests that the edge refuses before a route gets them."""
 
-from services.api_gateway.access.open_share import BUSY_S, TENANT_FULL
+from libs.common.open_share import BUSY_S, TENANT_FULL
 from services.api_gateway.openai import errors
 from services.api_gateway.problems import Problem
 

@@ -4,7 +4,7 @@ A connection needs a file, and so does each connection to a replica and to the l
 is for those. If all places are taken, the connection that has waited longest for its next request
 gives way to a new one. So clients that connect and send nothing, or send slowly, cannot keep out
 others that send. A connection whose request is being answered is not closed; requests of one tenant
-are bounded elsewhere (`access/open_share.py`). An answer that was just written still leaves.
+are bounded elsewhere (`libs/common/open_share.py`). An answer that was just written still leaves.
 Tests: tests/unit/test_gateway_places.py, tests/attack/test_slow_clients.py.
 """
 

@@ -8,8 +8,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from libs.common.model import JobId
+from libs.common.open_share import BUSY_S
 from services.api_gateway.access import roles
-from services.api_gateway.access.open_share import BUSY_S
 from services.api_gateway.access.slots import QUESTION
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.answer_types import UpcomingJob, UpcomingList

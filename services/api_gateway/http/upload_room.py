@@ -1,7 +1,7 @@
 """Bounds what one tenant may store of the uploads of all.
 
-A tenant's archives may need at most four times what is free in the bucket, as with all shares of a
-gateway (`access/open_share.py`). If they need more, the oldest that no live job uses are removed.
+A tenant's archives may need at most four times what is free in the bucket, as with all shares
+(`libs/common/open_share.py`). If they need more, the oldest that no live job uses are removed.
 Archives of other tenants stay. Tests: tests/attack/test_upload_floods.py.
 """
 
@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from libs.common.messages import PruneAsk
+from libs.common.open_share import FREE_TIMES
 from libs.common.transport.uploads import Space, Upload
-from services.api_gateway.access.open_share import FREE_TIMES
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.intents.prune_intents import needed_uploads, old_uploads
 from services.api_gateway.problems import Problem

@@ -14,10 +14,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from libs.common.errors import Refused
+from libs.common.open_share import BUSY_S, TENANT_FULL
 from libs.common.settings.settings import Settings
 from libs.common.transport.uploads import SHA256, Upload
 from services.api_gateway.access import room
-from services.api_gateway.access.open_share import BUSY_S, TENANT_FULL
 from services.api_gateway.access.shares import RECEIVING_MAX
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.answer_types import UploadShown

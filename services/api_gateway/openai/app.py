@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from starlette.types import Receive, Scope, Send
 
-from services.api_gateway.access.open_share import BUSY_S, TENANT_FULL, OpenShare
+from libs.common.open_share import BUSY_S, TENANT_FULL, OpenShare
 from services.api_gateway.openai import errors, request
 from services.api_gateway.openai.body import Kept, length_of, read_body
 from services.api_gateway.openai.call import Call

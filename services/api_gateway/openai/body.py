@@ -9,7 +9,7 @@ from typing import Final
 
 from starlette.types import Message, Receive, Scope
 
-from services.api_gateway.access.open_share import BUSY_S, TENANT_FULL, OpenShare
+from libs.common.open_share import BUSY_S, TENANT_FULL, OpenShare
 from services.api_gateway.openai.errors import ApiError
 
 # Bytes that a stream may hold uncounted.

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Scope
 
 from libs.common.errors import Refused, Unavailable
 from libs.common.life.job_life import ENDED
-from services.api_gateway.access.open_share import BUSY_S, OpenShare
+from libs.common.open_share import BUSY_S, OpenShare
 from services.api_gateway.access.roles import Principal
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.edge import new_request_id

@@ -7,7 +7,7 @@ and tests/attack/test_rpc_bytes.py.
 
 from typing import Final
 
-from services.api_gateway.access.open_share import BUSY_S, OpenShare
+from libs.common.open_share import BUSY_S, OpenShare
 from services.api_gateway.problems import Problem
 
 # A whole answer is there three times at the end: as it came, decoded, and as a message.

@@ -6,7 +6,7 @@ Tests: tests/integration/test_gateway_ws.py, tests/attack/test_ws_clients.py.
 import asyncio
 from typing import Final, Protocol
 
-from services.api_gateway.access.open_share import BUSY_S, TENANT_FULL, OpenShare
+from libs.common.open_share import BUSY_S, TENANT_FULL, OpenShare
 from services.api_gateway.problems import Problem
 from services.api_gateway.telemetry import SocketTelemetry
 

@@ -1,9 +1,9 @@
-"""Bounds what one tenant may hold of something that all tenants of a gateway share.
+"""Bounds what one tenant may hold of something that all tenants of a process share.
 
-Requests that are open and bytes that are kept are such things. A tenant may hold at most FREE_TIMES
-as much as is free at the moment (the dynamic thresholds of Choudhury and Hahne). One tenant alone
-can hold 4/5 of all, two can hold 4/9 each, and a tenant that comes later always finds something
-free. Pure. Tests: tests/unit/test_open_share.py.
+Open requests and kept bytes of a gateway are such things, and threads of an agent. A tenant may
+hold at most FREE_TIMES as much as is free at the moment (the dynamic thresholds of Choudhury and
+Hahne). One tenant alone can hold 4/5 of all, two can hold 4/9 each, and a tenant that comes later
+always finds something free. Pure. Tests: tests/unit/test_open_share.py.
 """
 
 from typing import Final
