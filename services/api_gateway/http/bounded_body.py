@@ -4,6 +4,8 @@ Tests: tests/integration/test_gateway_slow_bodies.py and tests/attack/test_large
 """
 
 import asyncio
+import re
+from typing import Final
 
 from starlette.types import Message, Receive
 
@@ -11,12 +13,17 @@ from libs.common.open_share import OpenShare
 from services.api_gateway.http.edge_problems import too_much
 from services.api_gateway.problems import Problem
 
+# A request that frees resources must pass when its tenant is at its share, so the first bytes of
+# its body do not count. They need little memory, because the number of open requests is bounded.
+UNCOUNTED_BYTES: Final = 4 << 10
+FREEING: Final = re.compile(r"/v1/(jobs/[^/]+/(cancel|kill)|locks/[^/]+/release)")
+
 
 class BoundedBody:
     """A request body that is bounded in bytes and, if `within_s` is given, in time.
 
-    Its bytes count for `tenant` in `share` until `close`. Without a share they do not count.
-    After the body `receive` waits for the client's disconnect.
+    Its bytes beyond the first `uncounted` count for `tenant` in `share` until `close`. Without a
+    share they do not count. After the body `receive` waits for the client's disconnect.
     """
 
     def __init__(
@@ -26,10 +33,12 @@ class BoundedBody:
         within_s: float | None,
         share: OpenShare | None = None,
         tenant: str = "",
+        uncounted: int = 0,
     ) -> None:
         self.inner = receive
         self.share = share
         self.tenant = tenant
+        self.uncounted = uncounted
         self.counted = 0
         self.bytes_max = bytes_max
         self.bytes = 0
@@ -57,17 +66,24 @@ class BoundedBody:
         self.bytes += size
         if self.bytes > self.bytes_max:
             raise too_large(self.bytes_max)
-        if self.share is None:
+        more = max(0, self.bytes - self.uncounted) - self.counted
+        if self.share is None or not more:
             return
-        if refused := self.share.take(self.tenant, size):
+        if refused := self.share.take(self.tenant, more):
             raise too_much(self.tenant, refused)
-        self.counted += size
+        self.counted += more
 
     def close(self) -> None:
         """Give the counted bytes back to the share."""
         if self.share is not None and self.counted:
             self.share.give_back(self.tenant, self.counted)
             self.counted = 0
+
+
+def uncounted_bytes(method: str, path: str) -> int:
+    """Return how many bytes of a request's body do not count: none, unless it frees resources."""
+    frees = method == "DELETE" or (method == "POST" and FREEING.fullmatch(path) is not None)
+    return UNCOUNTED_BYTES if frees else 0
 
 
 def too_large(bytes_max: int) -> Problem:

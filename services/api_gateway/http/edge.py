@@ -23,7 +23,7 @@ from services.api_gateway.access.roles import Principal
 from services.api_gateway.access.sessions import cookie_of
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http import channels, origins, request_trace
-from services.api_gateway.http.bounded_body import BoundedBody, too_large
+from services.api_gateway.http.bounded_body import BoundedBody, too_large, uncounted_bytes
 from services.api_gateway.http.cors import Cors
 from services.api_gateway.http.edge_problems import starting, too_many, unauthorised
 from services.api_gateway.http.forwarding import TrustedProxies
@@ -205,7 +205,8 @@ class Edge:
         if path.startswith(UPLOADS):
             return BoundedBody(receive, bytes_max, None)
         within_s, share = self.gateway.settings.model_body_ms / 1_000, self.gateway.shares.bytes
-        return BoundedBody(receive, bytes_max, within_s, share, _account(scope) or STRANGERS)
+        tenant, uncounted = _account(scope) or STRANGERS, uncounted_bytes(scope["method"], path)
+        return BoundedBody(receive, bytes_max, within_s, share, tenant, uncounted)
 
     def _bytes_max(self, path: str) -> int:
         if path in roles.PUBLIC:
