@@ -1,4 +1,6 @@
-"""Starts of replicas with kept compile products: one that is stopped, or cannot write its copy."""
+"""Starts of replicas with kept compile products: one that is stopped, or cannot write its copy, and
+many whose engines cannot be read.
+"""
 
 import asyncio
 import threading
@@ -6,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from libs.common.errors import Refused
 from libs.common.life import kept_life
@@ -18,12 +21,14 @@ from services.node_agent.core.keeping import Keeps
 from services.node_agent.core.observations import Observation
 from services.node_agent.directories.job_ownership import CACHE
 from services.node_agent.directories.protocol import Launch, Machine
+from services.node_agent.resident import resident
 from services.node_agent.resident.artefacts import ArtefactStore
 from services.node_agent.resident.compile_folders import ARTEFACTS
 from services.node_agent.resident.engine import key_of_start
 from services.node_agent.resident.resident import Resident
 
 WAIT_S = 10.0
+STARTS = 64
 KERNEL = b"k" * 1_000
 SPEC = JobSpec(command=("engine",), serve=Serve("chat", 1))
 ORDER = StartOrder(JobId("chat-1"), 1, 1, 1, 0, (), SPEC, "default", "u", (), 20_000)
@@ -97,8 +102,9 @@ def node(tmp_path: Path) -> Iterator[Node]:
     made = Node(tmp_path)
     yield made
     made.store.may_go_on.set()
-    for threads in (made.resident.thread, made.resident.engines, made.resident.fills):
+    for threads in (made.resident.thread, made.resident.fills):
         threads.shutdown()
+    made.resident.engines.close()
 
 
 async def test_a_start_that_is_stopped_during_the_copy_costs_the_node_nothing(node: Node) -> None:
@@ -139,3 +145,37 @@ async def test_a_copy_that_cannot_be_written_is_no_damage_of_what_the_node_keeps
     remove_tree(node.job)
     assert await node.begin() is not None
     assert (cache / "kernel").read_bytes() == KERNEL
+
+
+async def test_starts_of_a_tenant_whose_files_do_not_answer_leave_others_their_compile_products(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = threading.Event()
+
+    def read(launch: Launch, order: StartOrder, *more: object) -> str:
+        if order.tenant == "stuck":
+            answers.wait(2 * WAIT_S)
+        return key_of_start(launch, order, *more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(resident, "key_of_start", read)
+    slow = replace(KEPT, model="slow", tenant="stuck")
+    node.resident.keeps().wanted[kept_key("slow", kept_life.ARTEFACT)] = slow
+    order = replace(ORDER, tenant="stuck", spec=replace(SPEC, serve=Serve("slow", 1)))
+    stuck = [
+        asyncio.ensure_future(
+            node.resident.prepare(
+                launch=replace(LAUNCH, ref=AttemptRef(JobId(f"slow-{number}"), 1)),
+                order=order,
+                gpus=(),
+                drivers={},
+                wanted=lambda: True,
+            )
+        )
+        for number in range(STARTS)
+    ]
+    await asyncio.sleep(0)
+    node.store.may_go_on.set()
+    launch = await node.begin()
+    answers.set()
+    await asyncio.gather(*stuck)
+    assert launch is not None and launch.env[ARTEFACTS] == str(node.job / CACHE)

@@ -44,6 +44,7 @@ from services.node_agent.resident.artefacts import ArtefactStore
 from services.node_agent.resident.device_orders import DeviceOrders
 from services.node_agent.resident.device_weights import DeviceWeights
 from services.node_agent.resident.engine import key_of_start
+from services.node_agent.resident.engine_readers import EngineReaders
 from services.node_agent.resident.from_peers import PeerWeights
 from services.node_agent.resident.reports import held_order, seen_of
 from services.node_agent.resident.standbys import Standbys
@@ -53,9 +54,6 @@ from services.node_agent.resident.weights import HostWeights
 WEIGHTS: Final = "MUSTER_MODEL_WEIGHTS"
 # Says for the next agent which compile products an attempt makes.
 NOTE: Final = "artefact.json"
-# Starts whose engines are read at a time, and how long one waits for that.
-ENGINE_READERS: Final = 8
-ENGINE_READ_S: Final = 10.0
 Made = TypeVar("Made")
 
 logger = logging.getLogger(__name__)
@@ -74,8 +72,7 @@ class Resident:
         # Filling memory may take minutes; a replica that starts must not wait for it.
         self.fills = ThreadPoolExecutor(1, "fills")
         self.thread = ThreadPoolExecutor(1, "artefacts")
-        # Reads paths of jobs' users, which may lie on file systems that do not answer.
-        self.engines = ThreadPoolExecutor(ENGINE_READERS, "engines")
+        self.engines = EngineReaders()
         self.tell: Callable[[Observation], None] = lambda seen: None
         self.keeps: Callable[[], Keeps] = Keeps
         self.peers: PeerWeights | None = None
@@ -116,8 +113,9 @@ class Resident:
         tell(KeepHeld(tuple(held_order(tier, *owner) for tier, known in stores for owner in known)))
 
     async def close(self) -> None:
-        for threads in (self.fills, self.thread, self.engines):
+        for threads in (self.fills, self.thread):
             threads.shutdown(wait=False, cancel_futures=True)
+        self.engines.close()
         await self.on_devices.close()
         if self.peers is not None:
             self.peers.close()
@@ -261,7 +259,8 @@ class Resident:
     ) -> Launch:
         await self.removed.wait()
         read = partial(key_of_start, launch, order, gpus, drivers)
-        env = await self.devices.prepare(launch, order, gpus, partial(self._key, read))
+        start = partial(self.engines.read, order.tenant, read)
+        env = await self.devices.prepare(launch, order, gpus, start)
         serve = order.spec.serve
         if serve is None or order.spec.image:
             return launch
@@ -277,7 +276,7 @@ class Resident:
         kept = self._wanted(serve.model, kept_life.ARTEFACT)
         if kept is not None and kept.tenant == order.tenant:
             try:
-                key = await self._key(partial(read, kept.weights))
+                key = await self.engines.read(order.tenant, partial(read, kept.weights))
             except TimeoutError as error:
                 logger.warning("%s starts without compile products: %s", order.job_id, error)
             else:
@@ -286,19 +285,6 @@ class Resident:
                 lent = await asyncio.wrap_future(copy)
                 env |= lent
         return replace(launch, env={**env, **launch.env}) if env else launch
-
-    async def _key(self, read: Callable[[], str]) -> str:
-        """Return the key of a replica's start; `read` computes it from files of the job's user.
-
-        These may lie on a file system that does not answer. Raises TimeoutError then.
-        """
-        try:
-            async with asyncio.timeout(ENGINE_READ_S):
-                return await asyncio.get_running_loop().run_in_executor(self.engines, read)
-        except TimeoutError:
-            raise TimeoutError(
-                f"its engine and configuration could not be read within {ENGINE_READ_S:g} s"
-            ) from None
 
     def _lend(self, launch: Launch, key: str, kept: KeepOrder) -> dict[str, str]:
         """Give the replica its own copy of the compile products; return the variables."""
