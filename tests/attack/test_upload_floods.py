@@ -85,6 +85,15 @@ async def test_archives_that_no_live_job_uses_make_way_for_new_ones_of_their_ten
     assert len(stored(world)) == SHARE
 
 
+async def test_a_removed_archive_gives_its_share_back(world: World) -> None:
+    for number in range(SHARE):
+        await sent(world, number)
+        await world.ask("GET", f"/v1/uploads/{name(number)}")
+    assert "muster upload rm" in await sent(world, SHARE, 507)
+    await world.ask("DELETE", f"/v1/uploads/{name(0)}")
+    await sent(world, SHARE)
+
+
 async def test_many_small_archives_count_as_larger_ones(world: World) -> None:
     for number in range(2 * SHARE):
         data = b"%d" % number

@@ -61,6 +61,25 @@ async def test_a_directory_is_uploaded_once_and_again_after_a_change(home: Path)
         assert len(kept(world)) == 2
 
 
+async def test_an_upload_is_removed_by_its_directory_or_by_its_hash(home: Path) -> None:
+    async with gateway_world(home) as world:
+        await world.writers.begin_term()
+        shell = await shell_of(world, home)
+        for again in range(2):
+            job, _ = await shell.run("submit", "--upload", "project", "--", "true")
+            upload, _ = spec_of(world, job)
+            named = upload if again else "project"
+            _, said = await shell.run("upload", "rm", named, code=1)
+            assert f"uses upload {upload}: cancel the job" in said
+            await world.writers.queue(job.split()[0])
+            await world.writers.close(job.split()[0], outcome="cancelled", exit_code=None)
+            await world.settle()
+            said, _ = await shell.run("upload", "rm", named)
+            assert said.startswith(f"upload {upload} (") and kept(world) == {}
+        _, said = await shell.run("upload", "rm", "none", code=2)
+        assert "neither a directory nor a SHA-256" in said
+
+
 async def test_a_job_file_may_name_an_upload_and_a_dry_run_sends_nothing(home: Path) -> None:
     async with gateway_world(home) as world:
         shell = await shell_of(world, home)

@@ -142,6 +142,10 @@ async def test_a_directory_goes_along_and_a_file_comes_back(
         job.file("output", bytes_max=1)
     again = world.client.jobs.submit(command, upload=job.shown.upload)
     assert again.wait(timeout_s=WAIT_S).state == "completed"
+    assert job.shown.upload
+    world.client.jobs.remove_upload(job.shown.upload)
+    with pytest.raises(NotFound, match="upload"):
+        world.client.jobs.remove_upload(job.shown.upload)
 
 
 async def test_the_same_key_submits_once(world: ClientWorld) -> None:

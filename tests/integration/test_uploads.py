@@ -113,6 +113,37 @@ async def test_a_job_names_only_what_its_own_tenant_has_sent(world: World) -> No
     assert refused["detail"].startswith("workdir")
 
 
+async def test_an_upload_that_nothing_uses_is_removed_on_request(world: World) -> None:
+    assert "does not exist" in (await world.ask("DELETE", PATH, 404))["detail"]
+    assert "64 hexadecimal" in (await world.ask("DELETE", "/v1/uploads/x", 422))["detail"]
+    sent = await world.ask("PUT", PATH, 201, data=DATA)
+    await world.ask("GET", PATH)
+    await world.ask("PUT", "/v1/tenants/physics", 201, json={})
+    async with world.as_("member", "ada", "physics") as ada:
+        await ada.ask("DELETE", PATH, 404)
+    async with world.as_("viewer", "eve") as eve:
+        await eve.ask("DELETE", PATH, 403)
+    assert kept(world) == {("default", HASH): DATA}
+    async with world.as_("member", "bob") as bob:
+        assert await bob.ask("DELETE", PATH) == sent
+    assert kept(world) == {} and world.gateway.shares.uploads.young(0) == {}
+    await world.ask("PUT", PATH, 201, data=DATA)
+
+
+async def test_an_upload_stays_while_a_job_or_a_model_uses_it(world: World) -> None:
+    await world.ask("PUT", PATH, 201, data=DATA)
+    job_id = await world.run_to("running", upload=HASH)
+    assert f"job {job_id} uses upload" in (await world.ask("DELETE", PATH, 409))["detail"]
+    await world.writers.finish(job_id, "n1")
+    await world.writers.close(job_id)
+    await world.settle()
+    body = {"name": "chat", "command": ["serve"], "upload": HASH}
+    await world.ask("POST", "/v1/deployments", 201, json=body)
+    assert "model chat uses upload" in (await world.ask("DELETE", PATH, 409))["detail"]
+    await world.ask("DELETE", "/v1/deployments/chat", 202)
+    await world.ask("DELETE", PATH)
+
+
 async def test_only_the_node_of_the_present_attempt_is_given_the_upload_and_only_while_it_lives(
     world: World,
 ) -> None:

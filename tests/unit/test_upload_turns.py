@@ -59,6 +59,22 @@ async def test_an_archive_that_a_job_needs_or_a_request_stores_stays() -> None:
     assert KEY not in store.archives and not turns.storing
 
 
+async def test_a_young_archive_is_discarded_unless_a_request_uses_it() -> None:
+    turns, store = UploadTurns(), await slow()
+    store.go.set()
+    assert await turns.find(store, KEY, 5) is not None
+    async with turns.stores(KEY, 9):
+        assert not await turns.discard(store, KEY)
+    store.go.clear()
+    finding = asyncio.create_task(turns.find(store, KEY, 5))
+    await asyncio.sleep(0)
+    assert not await turns.discard(store, KEY)
+    store.go.set()
+    assert await finding is not None
+    assert await turns.discard(store, KEY) and not turns.young(5)
+    assert KEY not in store.archives
+
+
 async def test_an_archive_stays_while_a_request_looks_for_it() -> None:
     turns, store = UploadTurns(), await slow()
     finding = [asyncio.create_task(turns.find(store, KEY, 0)) for _ in range(2)]

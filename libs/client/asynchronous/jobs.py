@@ -95,6 +95,14 @@ class AsyncJobs:
         call = calls.changing("POST", calls.path_of("jobs"), self.connection.by_user(body), key=key)
         return AsyncJob(self, await self.connection.ask(call, JobShown))
 
+    async def remove_upload(self, sha256: str) -> None:
+        """Remove the upload whose archive has this SHA-256.
+
+        Raises NotFound, and Conflict if an active job or a deployed model uses it.
+        """
+        path = calls.path_of("uploads", sha256)
+        await self.connection.send(calls.changing("DELETE", path))
+
     async def submit_all(
         self,
         jobs: Sequence[Mapping[str, Any]],

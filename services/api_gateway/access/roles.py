@@ -94,6 +94,7 @@ ROUTES: Final[dict[tuple[str, str], Row]] = {
     ("POST", "/v1/jobs/{ref}/kill"): CHANGE,
     ("GET", "/v1/uploads/{sha256}"): CREATE,
     ("PUT", "/v1/uploads/{sha256}"): CREATE,
+    ("DELETE", "/v1/uploads/{sha256}"): CREATE,
     ("PATCH", "/v1/jobs/{ref}"): CHANGE,
     ("POST", "/v1/jobs/{ref}/hold"): CHANGE,
     ("POST", "/v1/jobs/{ref}/release"): CHANGE,

@@ -79,6 +79,19 @@ class UploadTurns:
         """Remove an archive within the block that stored it; as `remove` otherwise."""
         if key in needed or key in self.young(now_ns):
             return False
+        return await self._removes(store, key)
+
+    async def discard(self, store: UploadStore, key: Key) -> bool:
+        """Remove an archive even if it is young; return False if it is in use by a request.
+
+        Raises Unavailable.
+        """
+        if key in self._stored or not await self._removes(store, key):
+            return False
+        self._found.pop(key, None)
+        return True
+
+    async def _removes(self, store: UploadStore, key: Key) -> bool:
         if key in self._asking or key in self._removed:
             return False
         with _busy(self._removed, key):

@@ -145,6 +145,7 @@ ANSWERS: Final[dict[tuple[str, str], Answer]] = {
     ("POST", "/v1/jobs/{ref}/kill"): Answer((202,), JobShown),
     ("GET", "/v1/uploads/{sha256}"): Answer(kind=UploadShown),
     ("PUT", "/v1/uploads/{sha256}"): Answer((200, 201), UploadShown),
+    ("DELETE", "/v1/uploads/{sha256}"): Answer(kind=UploadShown),
     ("PATCH", "/v1/jobs/{ref}"): Answer(kind=JobShown),
     ("POST", "/v1/jobs/{ref}/hold"): Answer((202,), JobShown),
     ("POST", "/v1/jobs/{ref}/release"): Answer((202,), JobShown),

@@ -104,6 +104,6 @@ def _full(tenant: str) -> Problem:
     return Problem(
         507,
         f"the uploads of tenant {tenant} that live jobs use or that were sent within the last hour "
-        "fill the share of the bucket that one tenant may have now: end jobs, wait, or ask an "
-        "administrator to run `muster prune` or to enlarge the bucket UPLOADS",
+        "fill the share of the bucket that one tenant may have now: end jobs, wait, remove uploads "
+        "with `muster upload rm`, or ask an administrator to enlarge the bucket UPLOADS",
     )

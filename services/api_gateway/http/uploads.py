@@ -28,9 +28,11 @@ from services.api_gateway.http.queries import (
     gateway_of,
     principal_of,
     read,
+    settled,
 )
 from services.api_gateway.http.routing import APIRouter
 from services.api_gateway.http.upload_room import room_for
+from services.api_gateway.intents.prune_intents import user_of_upload
 from services.api_gateway.problems import Problem
 
 WRITE_BYTES: Final = 1 << 20
@@ -44,11 +46,7 @@ async def find(request: Request, sha256: str) -> Response:
     read(request, Query)
     found = await kept(gateway_of(request), principal_of(request).tenant, sha256)
     if found is None:
-        raise Problem(
-            404,
-            f"upload {sha256[:64]} does not exist in this tenant: PUT it first, or use `muster run "
-            "--upload DIR`",
-        )
+        raise _unknown(sha256)
     return answer(_upload_shown(found))
 
 
@@ -78,13 +76,30 @@ async def send(request: Request, sha256: str) -> Response:
     return answer(_upload_shown(found), 201)
 
 
+@router.delete("/v1/uploads/{sha256}", openapi_extra=documented(Query))
+async def remove(request: Request, sha256: str) -> Response:
+    """Remove an archive of the own tenant. One that a live job or a deployed model uses stays."""
+    gateway, _ = await settled(request, Query)
+    tenant = principal_of(request).tenant
+    _check_name(sha256)
+    found = await gateway.uploads.find(tenant, sha256)
+    if found is None:
+        raise _unknown(sha256)
+    if user := user_of_upload(gateway.cluster, tenant, sha256):
+        text = f"{user} uses upload {sha256}: cancel the job or undeploy the model first"
+        raise Problem(409, text)
+    if not await gateway.shares.uploads.discard(gateway.uploads, (tenant, sha256)):
+        text = f"another request stores, finds or removes upload {sha256} now: try again"
+        raise Problem(409, text)
+    return answer(_upload_shown(found))
+
+
 async def kept(gateway: Gateway, tenant: str, sha256: str) -> Upload | None:
     """Return the upload; None if it is not stored.
 
     It stays for an hour from now on. Raises Refused and Unavailable.
     """
-    if SHA256.fullmatch(sha256) is None:
-        raise Refused(f"upload: {sha256[:64]!r} is not a SHA-256: give 64 hexadecimal digits")
+    _check_name(sha256)
     now_ns = gateway.clock.wall_ns()
     return await gateway.shares.uploads.find(gateway.uploads, (tenant, sha256), now_ns)
 
@@ -96,6 +111,16 @@ async def check(gateway: Gateway, tenant: str, sha256: str) -> None:
             f"upload: tenant {tenant} has no upload {sha256[:12]}: send it with PUT /v1/uploads, "
             "or use `muster run --upload DIR`"
         )
+
+
+def _check_name(sha256: str) -> None:
+    if SHA256.fullmatch(sha256) is None:
+        raise Refused(f"upload: {sha256[:64]!r} is not a SHA-256: give 64 hexadecimal digits")
+
+
+def _unknown(sha256: str) -> Problem:
+    text = f"upload {sha256[:64]} does not exist in this tenant: PUT it first, or use"
+    return Problem(404, f"{text} `muster run --upload DIR`")
 
 
 def _too_many(tenant: str, refused: str) -> Problem:

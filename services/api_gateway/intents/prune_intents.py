@@ -33,6 +33,17 @@ def needed_uploads(cluster: Cluster) -> dict[tuple[str, str], None]:
     return needed
 
 
+def user_of_upload(cluster: Cluster, tenant: str, sha256: str) -> str:
+    """Return a live job or a deployed model that uses an upload, in words; empty if none does."""
+    for job in cluster.jobs.values():
+        if job.tenant == tenant and job.spec.upload == sha256 and job.state not in job_life.ENDED:
+            return f"job {job.job_id}"
+    for model in cluster.models.values():
+        if model.deployed and model.tenant == tenant and model.spec.upload == sha256:
+            return f"model {model.name}"
+    return ""
+
+
 def old_uploads(
     uploads: Iterable[Upload], needed: Container[tuple[str, str]], ask: PruneAsk, now_ns: int
 ) -> list[Upload]:

@@ -167,6 +167,7 @@ _JOBS: Final = (
     ),
     Method("Jobs", "FindUpload", "GET", "/v1/uploads/{sha256}"),
     Method("Jobs", "SendUpload", "PUT", "/v1/uploads/{sha256}", Kind.UPLOAD, m.UploadPiece),
+    Method("Jobs", "RemoveUpload", "DELETE", "/v1/uploads/{sha256}", sends=False),
     Method("Jobs", "ListQueues", "GET", "/v1/queues"),
 )
 _NODES: Final = (
