@@ -99,13 +99,14 @@ async def test_a_tenant_is_made_changed_and_removed_when_it_is_empty(world: Worl
         "requests_per_minute": 60,
         "tokens_per_minute": 1000,
         "shares_devices": True,
+        "max_models": 3,
     }
     made = await world.ask("PUT", "/v1/tenants/physics", 201, json=limits)
     assert {name: made[name] for name in limits} == limits
     assert (await world.said())[-1] == f.TenantSet(
         tenant="physics", max_gpu_share=850, max_waiting=9, gpu_hours=100, requests_per_minute=60,
         tokens_per_minute=1000,
-        shares_devices=True, user="tests", gpu_hours_per="month",
+        shares_devices=True, user="tests", gpu_hours_per="month", max_models=3,
     )  # fmt: skip
     assert (
         "one of life, month"

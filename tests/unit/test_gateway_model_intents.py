@@ -10,10 +10,12 @@ from libs.common.model import JobId, TenantId
 from libs.common.model_spec import ModelSpec
 from libs.common.scaling_targets import ScalingTargets
 from libs.common.state import model_view
-from libs.common.state.cluster import Model
+from libs.common.state.cluster import Cluster, Model, Tenant
 from libs.common.state.model_view import SHARED_FIELDS
+from libs.common.state.tenant import MODELS_DEFAULT
 from services.api_gateway.intents.job_intents import submission
 from services.api_gateway.intents.model_intents import (
+    check_count,
     deployment,
     redeployment,
     scaling,
@@ -52,6 +54,19 @@ def test_a_deployment_records_the_requested_fields() -> None:
     assert deployment(asked, None, TENANT) == ModelDeployed(
         name="chat", spec=spec, tenant=TENANT, user="ada"
     )
+
+
+def test_deployed_models_of_a_tenant_are_bounded() -> None:
+    cluster = Cluster()
+    for number in range(2):
+        cluster.models[f"m-{number}"] = known(name=f"m-{number}")
+    cluster.models["old"] = known(name="old", deployed=False)
+    cluster.models["foreign"] = known(name="foreign", tenant=TenantId("physics"))
+    check_count(cluster, Tenant(TENANT, max_models=3), "chat")
+    check_count(cluster, Tenant(TENANT), "chat")
+    with pytest.raises(Refused, match="may have 2 deployed models and has 2: undeploy one"):
+        check_count(cluster, Tenant(TENANT, max_models=2), "chat")
+    assert Tenant(TENANT).models_max == MODELS_DEFAULT
 
 
 def test_a_variable_may_hold_the_replica_s_own_key_and_no_other() -> None:

@@ -23,6 +23,7 @@ LIMITS: Final = (
     "tokens_per_minute",
     "shares_devices",
     "max_pool_bytes",
+    "max_models",
 )
 COLUMNS: Final = (
     Column("TENANT"),
@@ -34,6 +35,7 @@ COLUMNS: Final = (
     Column("WEIGHT", right=True),
     Column("SHARES"),
     Column("POOLS", right=True),
+    Column("MODELS", right=True),
     Column("KEYS", right=True),
 )
 
@@ -117,6 +119,13 @@ def show_tenant(name: str, form: str) -> None:
     help="Maximum size of all memory pools of its jobs, for example 40GiB (0: no limit).",
 )
 @click.option(
+    "--models",
+    "max_models",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Maximum deployed models (0: the default, 200).",
+)
+@click.option(
     "--shares-devices/--no-shares-devices",
     default=None,
     help="Let jobs share a GPU with jobs of other tenants that allow it (default: no).",
@@ -126,16 +135,10 @@ def set_tenant(name: str, form: str, **given: object) -> None:
     """Create a tenant, or change the limits that you give."""
     profile = read_profile()
     tenants = {tenant["name"]: tenant for tenant in ask_all(profile, "/v1/tenants", "tenants")}
-    known = {limit: tenants[name][limit] for limit in LIMITS} if name in tenants else {}
-    _print(
-        ask(
-            profile,
-            "PUT",
-            _path(name),
-            body={**known, **{limit: value for limit, value in given.items() if value is not None}},
-        ),
-        form,
-    )
+    present: dict[str, Json] = tenants.get(name, {})
+    limits: dict[str, object] = {limit: present[limit] for limit in LIMITS if limit in present}
+    limits |= {limit: value for limit, value in given.items() if value is not None}
+    _print(ask(profile, "PUT", _path(name), body=limits), form)
 
 
 @command.command("idle")
@@ -211,6 +214,7 @@ def _row(tenant: Json) -> list[str]:
         str(tenant["weight"]),
         "yes" if tenant["shares_devices"] else "no",
         _pools(tenant["pool_bytes_held"], tenant["max_pool_bytes"]),
+        _limit(tenant.get("max_models", 0)),
         str(tenant["keys"]),
     ]
 

@@ -23,6 +23,7 @@ def tenant_set(cluster: Cluster, fact: f.TenantSet, stamp: Stamp) -> Change:
         fact.removed,
     )
     tenant.gpu_hours_per, tenant.max_pool_bytes = fact.gpu_hours_per, fact.max_pool_bytes
+    tenant.max_models = fact.max_models
     tenant.requests_per_minute, tenant.tokens_per_minute = (
         fact.requests_per_minute,
         fact.tokens_per_minute,

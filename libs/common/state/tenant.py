@@ -10,10 +10,14 @@ from libs.common.state.ordering import Use
 
 # Number of waiting jobs if an administrator set no limit (`max_waiting` 0).
 WAITING_DEFAULT: Final = 200_000
+# The same for deployed models (`max_models` 0). Each costs every gateway memory.
+MODELS_DEFAULT: Final = 200
 
 
 class Tenant(msgspec.Struct):
-    """The limits of a tenant (0: none, except for `max_waiting`) and its current use.
+    """The limits of a tenant and its current use.
+
+    A limit of 0 means none, except for `max_waiting` and `max_models`, which have defaults.
 
     Shares are in hundredths of a GPU. A removed tenant stays, because its usage is kept.
     `spent_gpu_hours` is the largest budget that quota recorded as exhausted, `spent_month_hours`
@@ -47,11 +51,17 @@ class Tenant(msgspec.Struct):
     idle_grace_s: int = 0
     # When it was set last; warnings from before do not count.
     idle_set_ns: int = 0
+    max_models: int = 0
 
     @property
     def waiting_max(self) -> int:
         """Return how many of the tenant's jobs may wait."""
         return self.max_waiting or WAITING_DEFAULT
+
+    @property
+    def models_max(self) -> int:
+        """Return how many models of the tenant may be deployed."""
+        return self.max_models or MODELS_DEFAULT
 
     @property
     def monthly(self) -> bool:

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from libs.common.facts import ModelDeployed
 from libs.common.model import TenantId
-from libs.common.state.cluster import Cluster, Model
+from libs.common.state.cluster import Cluster, Model, Tenant
 from libs.common.state.model_view import replica_spec
 from services.api_gateway.access import idempotency, roles
 from services.api_gateway.access.idempotency import Once
@@ -65,7 +65,8 @@ async def deploy(request: Request) -> Response:
         principal_of(request).tenant,
     )
     once = idempotency.once(request.headers.get(idempotency.HEADER), "model", tenant, body)
-    async with gateway.claims.of(once.id):
+    # One deployment of a tenant at a time, so that each counts those before it.
+    async with gateway.claims.of(once.id), gateway.claims.of(f"models of {tenant}"):
         return await _deploy_once(request, body, once)
 
 
@@ -93,6 +94,8 @@ async def _deploy_once(request: Request, body: object, once: Once) -> Response:
             name=name,
         )
     fact = model_intents.deployment(body, known, TenantId(tenant))
+    limits = gateway.cluster.tenants.get(fact.tenant) or Tenant(fact.tenant)
+    model_intents.check_count(gateway.cluster, limits, fact.name)
     return await _deploy(gateway, replace(fact, request=once.digest), 201)
 
 

@@ -48,7 +48,8 @@ class TenantBody(msgspec.Struct, frozen=True, kw_only=True):
     `max_gpus`: devices that its jobs may hold at one time, for example 0.5. `gpu_hours`: its budget
     for its whole life, or for each month of UTC, as `gpu_hours_per` says. `shares_devices`: its
     jobs may share a device with the jobs of other tenants. `max_pool_bytes`: the memory pools of
-    its jobs at one time, as bytes or for example "40GiB".
+    its jobs at one time, as bytes or for example "40GiB". `max_models`: its deployed models (0:
+    the default, 200).
     """
 
     max_gpus: float = 0
@@ -60,6 +61,7 @@ class TenantBody(msgspec.Struct, frozen=True, kw_only=True):
     tokens_per_minute: int = 0
     shares_devices: bool = False
     max_pool_bytes: int | str = 0
+    max_models: int = 0
 
 
 class KeyBody(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,6 +98,7 @@ LIMIT_RANGES: Final = (
 )
 RANGES: Final = (
     ("max_waiting", 0, COUNT_MAX),
+    ("max_models", 0, COUNT_MAX),
     ("weight", 1, 1_000_000),
     ("gpu_hours", 0, COUNT_MAX),
     *LIMIT_RANGES,
@@ -129,6 +132,7 @@ def tenant_setting(body: object, name: str, user: str) -> TenantSet:
     return TenantSet(
         tenant=TenantId(name),
         max_pool_bytes=pool_bytes,
+        max_models=tenant.max_models,
         max_gpu_share=share,
         max_waiting=tenant.max_waiting,
         weight=tenant.weight,

@@ -16,7 +16,7 @@ from libs.common.model import SPREADS, TenantId
 from libs.common.model_spec import ModelSpec
 from libs.common.scaling_targets import ScalingTargets
 from libs.common.state import model_view
-from libs.common.state.cluster import Model
+from libs.common.state.cluster import Cluster, Model, Tenant
 from services.api_gateway.intents import (
     adapter_intents,
     batching_fields,
@@ -97,6 +97,19 @@ def deployment(body: object, known: Model | None, tenant: TenantId) -> ModelDepl
     if (targets := fields.get("scaling")) is not None:
         fields.setdefault("replicas", max(1, targets.replicas_min))
     return _checked(ModelDeployed(name=name, spec=_spec(fields), tenant=tenant, user=user))
+
+
+def check_count(cluster: Cluster, tenant: Tenant, name: str) -> None:
+    """Raise Refused if the tenant has as many deployed models as it may have."""
+    deployed = sum(
+        model.deployed and model.tenant == tenant.tenant for model in cluster.models.values()
+    )
+    if deployed >= tenant.models_max:
+        raise Refused(
+            f"name: model {name} was not deployed: tenant {tenant.tenant} may have "
+            f"{tenant.models_max} deployed models and has {deployed}: undeploy one, or ask an "
+            f"administrator to run `muster tenant set {tenant.tenant} --models N`"
+        )
 
 
 def redeployment(body: object, known: Model) -> ModelDeployed:

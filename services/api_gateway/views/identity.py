@@ -16,6 +16,7 @@ _SHARE_MS_PER_HOUR = WHOLE_GPU * 3_600_000
 class TenantShown(msgspec.Struct):
     """A tenant's limits (0: none) and its present use; GPUs are counted in devices.
 
+    `max_waiting` 0 means 200,000 jobs, and `max_models` 0 means 200 deployed models.
     `gpu_hours_used` counts against `gpu_hours`: since the tenant exists, or in this month, as
     `gpu_hours_per` says. `idle_action` is what happens to its jobs whose GPUs are all idle: the
     user is warned after `idle_s`, and a job is ended `idle_grace_s` later.
@@ -36,6 +37,7 @@ class TenantShown(msgspec.Struct):
     jobs_waiting: int
     gpu_hours_used: float
     keys: int
+    max_models: int
     idle_action: str = "off"
     idle_s: int = 0
     idle_grace_s: int = 0
@@ -101,6 +103,7 @@ def tenant_shown(cluster: Cluster, tenant: Tenant) -> TenantShown:
         tokens_per_minute=tenant.tokens_per_minute,
         shares_devices=tenant.shares_devices,
         max_pool_bytes=tenant.max_pool_bytes,
+        max_models=tenant.max_models,
         pool_bytes_held=tenant.use.held_pool_bytes,
         gpus_held=tenant.held_share / WHOLE_GPU,
         jobs_waiting=tenant.waiting,

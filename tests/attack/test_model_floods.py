@@ -1,0 +1,42 @@
+"""A tenant deploys as many models as its limit says, also with many requests at one moment."""
+
+import asyncio
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.integration.gateway_world import World, gateway_world
+
+pytestmark = pytest.mark.attack
+
+LIMIT: Final = 3
+
+
+def model(name: str) -> dict[str, Any]:
+    return {"name": name, "command": ["serve"]}
+
+
+async def status_of(world: World, name: str) -> int:
+    url = world.url + "/v1/deployments"
+    async with world.session.post(url, json=model(name)) as response:
+        return response.status
+
+
+async def test_a_tenant_deploys_no_more_models_than_it_may_have(tmp_path: Path) -> None:
+    async with gateway_world(tmp_path) as world:
+        await world.ask("PUT", "/v1/tenants/physics", 201, json={"max_models": LIMIT})
+        async with world.as_("member", "ada", "physics") as ada:
+            names = [f"m-{number}" for number in range(4 * LIMIT)]
+            found = await asyncio.gather(*(status_of(ada, name) for name in names))
+            assert sorted(found) == [201] * LIMIT + [422] * 3 * LIMIT
+            refused = await ada.ask("POST", "/v1/deployments", 422, json=model("late"))
+            assert "may have 3 deployed models and has 3: undeploy one" in refused["detail"]
+            listed = (await ada.ask("GET", "/v1/deployments"))["deployments"]
+            first = listed[0]["name"]
+            await ada.ask("POST", f"/v1/deployments/{first}/redeploy", 202, json={})
+            await world.ask("POST", "/v1/deployments", 201, json=model("of-another-tenant"))
+            await ada.ask("DELETE", f"/v1/deployments/{first}", 202)
+            await ada.ask("POST", "/v1/deployments", 201, json=model("late"))
+            await world.ask("PUT", "/v1/tenants/physics", 200, json={})
+            await ada.ask("POST", "/v1/deployments", 201, json=model(first))
