@@ -17,7 +17,7 @@ from tests.property.facts_of_all_kinds import moves
 
 STEPS = 300
 # The fields of this version of snapshots, by `fields`.
-VERSION = 18
+VERSION = 19
 FIELDS = "6542bfd5bad8cd05"
 
 
