@@ -38,5 +38,5 @@ def test_a_port_that_is_listened_on_is_not_free(outgoing: Path) -> None:
 
 def test_too_few_free_ports_are_told(outgoing: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(servers, "port_is_free", lambda host, port: False)
-    with pytest.raises(Unavailable, match="fewer than 2 ports of 127.0.0.1 are free"):
+    with pytest.raises(Unavailable, match=r"fewer than 2 ports of 127\.0\.0\.1 are free"):
         servers.free_ports(2)
