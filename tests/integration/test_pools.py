@@ -10,14 +10,17 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest_asyncio
+from msgspec.structs import replace
 
 from libs.common import facts as f
-from libs.common.model import AttemptRef, JobId
+from libs.common.messages.memory_messages import HOST_MEMORY
+from libs.common.model import AttemptRef, Gpu, GpuHold, GpuId, JobId
 from services.node_agent.memory.keeper import Keeper
 from services.node_agent.memory.pools import Pools
 from tests.integration.agent_world import World
 
 MIB = 1 << 20
+FIRST = GpuId("GPU-n-0")
 ROOT = Path(__file__).parents[2]
 CLIENT = """
 import os, sys, time
@@ -67,15 +70,16 @@ def keeper_of(world: World) -> Keeper:
     return pools.keeper
 
 
-async def holding(world: World, job: str = "j") -> None:
+async def holding(world: World, job: str = "j", on: GpuId = FIRST) -> None:
     program = world.state_dir / "program.py"
     program.write_text(HOLDS.format(root=str(ROOT)))
-    await world.start(
+    order = world.order(
         job,
         f"exec {sys.executable} {program}",
         pool_bytes=8 * MIB,
         host_pool_bytes=2 * MIB,
     )
+    await world.place(replace(order, gpus=(GpuHold(on),)))
     await world.until(lambda: (world.state_dir / "holds").exists())
 
 
@@ -150,3 +154,29 @@ async def test_the_receipt_names_returned_memory_when_the_device_is_clean_later(
     del world.driver.held[gpu]
     assert (await world.said(f.JobReleased, "j")).checks["pools"] == "returned"
     await world.until(lambda: world.agent.means.pools.returned == set())
+
+
+async def test_memory_stays_with_its_device_when_the_index_of_the_device_changes(
+    world: World,
+) -> None:
+    """As when another card is divided, or when a GPU with a lower index is lost."""
+    first, second = world.driver.gpus
+    await holding(world, on=second.uuid)
+    await world.until(lambda: owned(world) == 8 * MIB)
+    await world.drop()
+    world.driver.gpus = [replace(second, index=0), replace(first, index=1)]
+    await world.begin()
+    await world.until(lambda: owned(world) == 8 * MIB)
+    used = {row.device for row in world.agent.means.pools.report().used}
+    assert used == {second.uuid, HOST_MEMORY}
+
+
+async def test_host_memory_is_granted_beside_a_gpu_that_no_driver_shows(world: World) -> None:
+    unknown = Gpu(
+        uuid=GpuId("n-0000:09:00.0"), index=-1, vendor="nvidia", model="unknown", memory_bytes=0
+    )
+    await world.drop()
+    world.driver.gpus = [*world.driver.gpus, unknown]
+    await world.begin()
+    await holding(world)
+    await world.until(lambda: owned(world) == 8 * MIB)

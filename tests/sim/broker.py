@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from libs.common.model import Gpu
 from services.node_agent.memory import grants as g
-from services.node_agent.memory.pools import number_of
+from services.node_agent.memory.device_numbers import DeviceNumbers
 
 STEP: Final = 2 << 20
 # Requests of each job when it begins: some are more than its pool has left.
@@ -42,7 +42,9 @@ class SimBroker:
         self.later = later
         self.books = g.Books()
         self.memory: dict[int, tuple[str, int, int]] = {}
-        self.capacity = {number_of(gpu): gpu.memory_bytes for gpu in gpus} | {g.HOST: host_bytes}
+        self.numbers = DeviceNumbers()
+        self.capacity = {self.numbers.number_of(gpu): gpu.memory_bytes for gpu in gpus}
+        self.capacity[g.HOST] = host_bytes
         for number, size in self.capacity.items():
             revocable = number == g.HOST or number % 2 == 0
             g.add_device(self.books, number, capacity=size, granularity=STEP, revocable=revocable)

@@ -18,7 +18,7 @@ from libs.common.model import POOLS, WHOLE_GPU, Gpu, JobSpec
 from services.node_agent.core.state import key_of
 from services.node_agent.directories.protocol import Launch
 from services.node_agent.memory import grants as g
-from services.node_agent.memory.pools import RETURNED, number_of
+from services.node_agent.memory.pools import RETURNED
 from tests.sim.broker import SimBroker
 from tests.sim.orders import TimedFacts
 
@@ -78,7 +78,7 @@ class SimPools:
         if order.spec.pools_on_node_bytes:
             held = [gpu for hold in order.gpus for gpu in inventory if gpu.uuid == hold.uuid]
             size = order.spec.pool_bytes
-            limits = {number_of(gpu): size for gpu in held} if size else {}
+            limits = {self.broker.numbers.number_of(gpu): size for gpu in held} if size else {}
             if order.spec.host_pool_bytes:
                 limits[g.HOST] = order.spec.host_pool_bytes
             self.broker.admit(key_of(launch.ref), limits)

@@ -28,7 +28,7 @@ from services.node_agent.core.state import key_of
 from services.node_agent.directories.job_ownership import make_passable
 from services.node_agent.directories.protocol import Launch
 from services.node_agent.drivers.sysfs import Numa
-from services.node_agent.memory.device_memory import DRIVER_OF, Device
+from services.node_agent.memory.device_numbers import DeviceNumbers
 from services.node_agent.memory.grants import HOST, Attempt
 from services.node_agent.memory.keeper import ATTEMPTS, DEVICE_S, RELEASE_S, Keeper
 from services.node_agent.memory.node_memory import host
@@ -38,8 +38,6 @@ FOLDER: Final = "memory"
 SOCKET: Final = "MUSTER_MEMORY_SOCKET"
 TOKEN: Final = "MUSTER_MEMORY_TOKEN"
 TOKEN_BYTES: Final = 32
-# The numbers of a vendor's devices begin here, because each vendor counts its own from 0.
-FIRST: Final = {"nvidia": 0, "simulated": 0, "amd": 1_000, "intel": 2_000}
 RETURNED: Final = "returned"
 NO_ANSWER: Final = "not known: the memory broker does not answer"
 
@@ -63,6 +61,7 @@ class Pools:
         self.state_dir = state_dir
         self.numas = numas or {}
         self.keeper: Keeper | None = None
+        self.numbers = DeviceNumbers(state_dir / FOLDER if state_dir is not None else None)
         if state_dir is not None:
             self.keeper = Keeper(state_dir / FOLDER, [host(host_bytes)])
         # Attempts whose memory came back: a release check may be repeated before it is clean.
@@ -78,7 +77,7 @@ class Pools:
         if self.keeper is None or not (self.keeper.folder / ATTEMPTS).exists():
             return
         self._noted = self.keeper.noted().keys()
-        self.keeper.use(devices_of(inventory))
+        self.keeper.use(self.numbers.devices_of(inventory))
         self._opening = asyncio.create_task(self.keeper.open(list(keys)))
 
     def isolation(self) -> dict[str, str]:
@@ -93,7 +92,7 @@ class Pools:
             raise Refused("pool: this agent has no memory broker")
         if not await self._opened(DEVICE_S):
             raise Refused("pool: the memory broker does not answer")
-        self.keeper.use(devices_of(inventory))
+        self.keeper.use(self.numbers.devices_of(inventory))
         token = secrets.token_hex(TOKEN_BYTES)
         try:
             await self.keeper.admit(
@@ -110,7 +109,7 @@ class Pools:
         self, launch: Launch, order: StartOrder, inventory: Sequence[Gpu], token: bytes
     ) -> Attempt:
         held = [gpu for hold in order.gpus for gpu in inventory if gpu.uuid == hold.uuid]
-        spec, numbers = order.spec, tuple(number_of(gpu) for gpu in held)
+        spec, numbers = order.spec, tuple(map(self.numbers.number_of, held))
         limits = dict.fromkeys(numbers, spec.pool_bytes) if spec.pool_bytes else {}
         if spec.host_pool_bytes:
             limits[HOST] = spec.host_pool_bytes
@@ -180,25 +179,6 @@ class Pools:
             await asyncio.gather(self._opening, return_exceptions=True)
         if self.keeper is not None:
             await self.keeper.close()
-
-
-def number_of(gpu: Gpu) -> int:
-    """Return the broker's number of a device."""
-    return FIRST.get(gpu.vendor, 0) + gpu.index
-
-
-def devices_of(inventory: Sequence[Gpu]) -> list[Device]:
-    """Return the devices as the broker knows them."""
-    return [
-        Device(
-            number=number_of(gpu),
-            driver=DRIVER_OF.get(gpu.vendor, gpu.vendor),
-            bytes=gpu.memory_bytes,
-            uuid=gpu.uuid,
-            pci_bus=gpu.pci_bus,
-        )
-        for gpu in inventory
-    ]
 
 
 def socket_folder(env: Mapping[str, str]) -> str:

@@ -14,11 +14,11 @@ from typing import Final, NamedTuple
 from libs.common.errors import Refused
 from libs.common.model import Gpu, GpuId
 from services.node_agent.memory.device_memory import DRIVERS, Device
+from services.node_agent.memory.device_numbers import DeviceNumbers
 from services.node_agent.memory.gms import state as s
 from services.node_agent.memory.gms.listing import Resident
 from services.node_agent.memory.gms.resident_weights import NOTED, ResidentWeights
 from services.node_agent.memory.grants import Refusal
-from services.node_agent.memory.pools import devices_of
 
 OPEN_S: Final = 20.0
 
@@ -47,6 +47,7 @@ class WeightServers:
         self.folder, self.changed, self.found = folder, changed, found
         self.devices: dict[GpuId, Device] = {}
         self._inventory: Sequence[Gpu] = ()
+        self._numbers = DeviceNumbers(folder)
         self.servers: dict[str, ResidentWeights] = {}
         self._living: Collection[str] = ()
         self._opening: dict[str, asyncio.Task[None]] = {}
@@ -64,7 +65,9 @@ class WeightServers:
         if inventory is self._inventory:
             return
         self._inventory = inventory
-        self.devices |= {GpuId(device.uuid): device for device in devices_of(inventory)}
+        self.devices |= {
+            GpuId(device.uuid): device for device in self._numbers.devices_of(inventory)
+        }
         for driver, server in self.servers.items():
             server.use(self._of_driver(driver))
 
