@@ -2,7 +2,7 @@
  * keys: count, name, used_mib, pid, mig (its mode at first), degrees, unwell, recovery (its action), pending (its mode changes by a reset only),
  * fabric and fabric_status (of NVSwitches), persistent, links (how many of NVLink), switch (whether they end at one), xids (its events),
  * instance (the MIG instance of its events), link_generation and field_ID_LINK (a counter of one link; negative: an error), sram and
- * sram_exceeded. A file nvidia.reset is a reset of all cards, at the next
+ * sram_exceeded, uuid (the number in a card's UUID). A file nvidia.reset is a reset of all cards, at the next
  * nvmlInit. */
 #define LIBRARY "nvidia"
 #include "fake.h"
@@ -100,7 +100,8 @@ static void fill_pci(int index, pci_info *info) {
 int nvmlDeviceGetPciInfo_v3(void *device, pci_info *info) { CHECK(index_of(device)); fill_pci(index_of(device), info); return OK; }
 int nvmlDeviceGetUUID(void *device, char *text, unsigned size) {
     CHECK(index_of(device));
-    snprintf(text, size, (long)device >= 1000 ? "MIG-fake-%ld" : "GPU-fake-%ld", (long)device >= 1000 ? (long)device : (long)device - 1);
+    if ((long)device >= 1000) snprintf(text, size, "MIG-fake-%ld", (long)device);
+    else snprintf(text, size, "GPU-fake-%lld", number_of("uuid", index_of(device), index_of(device)));
     return OK;
 }
 int nvmlDeviceGetName(void *device, char *text, unsigned size) {

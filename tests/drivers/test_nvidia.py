@@ -241,6 +241,24 @@ async def test_power_and_clocks_are_set_and_restored(driver: LocalDriver) -> Non
     assert (one.power_cap_mw, one.clock_mhz) == (700_000, 1980)
 
 
+async def test_a_command_is_not_carried_out_on_another_device_in_the_same_slot(
+    driver: LocalDriver, fakes: Fakes
+) -> None:
+    await driver.inventory()
+    await driver.close()  # as after a hang: the next process finds what is there now
+    fakes.tell("nvidia", "count * 2", "uuid 0 7")
+    for command in (r.SetPowerCap(300_000), r.Reset()):
+        with pytest.raises(Refused) as refused:
+            await driver.control(FIRST, command)
+        assert str(refused.value) == (
+            "GPU GPU-fake-0: another device (GPU-fake-7) is at 0000:01:00.0 by now: restart the "
+            "agent of this node"
+        )
+    assert await driver.control(SECOND, r.SetPowerCap(300_000)) == Done()
+    found = (await driver.sample()).values()
+    assert [each.power_cap_mw for each in found] == [700_000, 300_000]
+
+
 async def test_ecc_is_set_and_active_after_a_reset(driver: LocalDriver) -> None:
     await driver.inventory()
     assert await driver.control(FIRST, r.SetEcc(False)) == Done(note="it counts after a reset")

@@ -10,13 +10,24 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from importlib import import_module
 from typing import Final
 
 import msgspec
 
 from services.node_agent.drivers import readings as r
-from services.node_agent.drivers.readings import Answer, Ask, Fault, Happened, Lacking, Listed
+from services.node_agent.drivers.readings import (
+    Answer,
+    Ask,
+    Command,
+    Done,
+    Fault,
+    Happened,
+    Lacking,
+    Listed,
+    Reset,
+)
 from services.node_agent.drivers.vendors import Lost, NotThere, Refusal, Vendor, words
 from services.node_agent.machine.processes import PR_SET_PDEATHSIG, prctl
 
@@ -34,6 +45,8 @@ class Child:
         self.name = vendor
         self.vendor: Vendor | None = None
         self.missing = ""
+        # The UUIDs of the devices that got a command, by address.
+        self.uuids: dict[str, str] = {}
 
     def answers(self, ask: Ask) -> Iterator[Answer]:
         """Yield one answer per line, as soon as it is ready."""
@@ -48,8 +61,34 @@ class Child:
             found = vendor.events()
             yield Happened(found if isinstance(found, Lacking) else tuple(found))
         else:
-            call = _calls(vendor, ask)
+            call = self._calls(vendor, ask)
             yield from (_of(device, call) for device in ask.devices)
+
+    def _calls(self, vendor: Vendor, ask: Ask) -> Callable[[str], Answer]:
+        if ask.verb == r.DESCRIBE:
+            return vendor.describe
+        if ask.verb == r.SAMPLE:
+            return vendor.sample
+        command = ask.command
+        assert ask.verb == r.CONTROL and command is not None, f"no such ask: {ask.verb}"
+        return lambda device: self._control(vendor, device, ask.uuid, command)
+
+    def _control(self, vendor: Vendor, device: str, uuid: str, command: Command) -> Done | Lacking:
+        """Carry out a command. Raises Refusal if another device is at the address by now.
+
+        A lost device is not asked for its UUID: a reset may bring it back.
+        """
+        if device not in self.uuids:
+            with suppress(Lost):
+                self.uuids[device] = vendor.describe(device).uuid
+        found = self.uuids.get(device, uuid)
+        if uuid and found != uuid:
+            raise Refusal(
+                f"another device ({found}) is at {device} by now: restart the agent of this node"
+            )
+        if isinstance(command, Reset):
+            self.uuids.pop(device, None)
+        return vendor.control(device, command)
 
     def _open(self) -> None:
         """Import and open the binding, which may raise any exception."""
@@ -75,16 +114,6 @@ def _listed(vendor: Vendor) -> Listed:
     except NotThere as error:
         return Listed(missing=words(error))
     return Listed(found, "" if found else "its library answers and knows no device", answers=True)
-
-
-def _calls(vendor: Vendor, ask: Ask) -> Callable[[str], Answer]:
-    if ask.verb == r.DESCRIBE:
-        return vendor.describe
-    if ask.verb == r.SAMPLE:
-        return vendor.sample
-    command = ask.command
-    assert ask.verb == r.CONTROL and command is not None, f"no such ask: {ask.verb}"
-    return lambda device: vendor.control(device, command)
 
 
 def _of(device: str, call: Callable[[str], Answer]) -> Answer:

@@ -332,12 +332,14 @@ CONTROL: Final = "control"
 class Ask(msgspec.Struct, frozen=True):
     """One line to a child process.
 
-    The child answers with one line per device in turn, or with one line if no device is named.
+    The child answers with one line per device in turn, or with one line if no device is named. A
+    command is carried out only if the device still has this `uuid`; empty: whichever it has.
     """
 
     verb: str
     devices: tuple[str, ...] = ()
     command: Command | None = None
+    uuid: str = ""
 
 
 Answer = Listed | Device | Sample | Happened | Done | Lacking | Fault

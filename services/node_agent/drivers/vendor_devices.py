@@ -121,9 +121,10 @@ class VendorDevices:
         return events
 
     async def control(self, address: str, command: Command) -> Answer:
-        """Send a command to one device. Raises Silent."""
+        """Send a command to one device; another device at its address refuses. Raises Silent."""
+        uuid = self.devices[address].uuid if address in self.devices else ""
         try:
-            return (await self.process.ask(Ask(r.CONTROL, (address,), command)))[0]
+            return (await self.process.ask(Ask(r.CONTROL, (address,), command, uuid)))[0]
         except Silent as error:
             self._was_silent(error)
             raise
