@@ -117,6 +117,7 @@ STAY: Final[dict[str, str]] = {
         daemons.READY_AGAIN_S daemons.GONE_FIRST_S daemons.GONE_MAX_S pool.QUIET_NS
         apply.HIT_GRACE_MS apply.UNWANTED_GRACE_MS
         supervisor.SHUTDOWN_GRACE_NS telling.TELL_WAIT_S supervisor_client.CONNECT_AGAIN_S
+        denial.ANSWER_S denial.CONNECT_AGAIN_S
         telling.START_ALONE_NS
         supervisor_client.MISSED_EVENTS_EVERY_S
         element_journal.MARK_NS supervisor.elements.FIRST_GUESS_NS core.batch.ELEMENTS_EVERY_NS
@@ -177,7 +178,7 @@ STAY: Final[dict[str, str]] = {
         reporter.EVERY_S reporter.PAUSE_S relay.RETRY_MAX_S relay.UNPLACED_WAIT_S relay.WAIT_MS
         serving.AGAIN_NS serving.EVERY_STARTING_NS
         checkpoints.LOOK_S checkpoints.LOOK_SOON_S apply.ASK_AFTER_NS apply.ASK_JITTER_NS
-        devices.SAME_NS returning.LOOK_S
+        devices.SAME_NS returning.LOOK_S device_filters.FOLLOW_S
         hangs.APART_NS preflight.FRESH_S scrubbing.AGAIN_S shares.WARN_EVERY_NS job_watch.EVIDENCE_S
         job_watch.LOOK_S
         trimmer.AGAIN_S vendor_devices.ASIDE_FIRST_S vendor_devices.ASIDE_MAX_S

@@ -114,6 +114,9 @@ class TimedJobs:
     async def leftovers(self, ref: AttemptRef) -> Sequence[str]:
         return ()
 
+    async def deny(self, ref: AttemptRef, denied: Sequence[Sequence[int]]) -> None:
+        """Simulated devices have no nodes that a job could open."""
+
     async def write_stdin(self, ref: AttemptRef, offset: int, data: bytes, eof: bool) -> Taken:
         return Taken(offset + len(data), eof)
 

@@ -22,6 +22,7 @@ from services.node_agent.core.state import State
 from services.node_agent.devices import use_watch
 from services.node_agent.devices.attempts import slices_of_others, undivided
 from services.node_agent.devices.device_commands import Controlling, modes_of
+from services.node_agent.devices.device_filters import DeviceFilters
 from services.node_agent.devices.instances import Instances
 from services.node_agent.devices.present import report_of
 from services.node_agent.devices.sampling import Sampling
@@ -78,6 +79,7 @@ class DeviceWork:
             driver, lambda: self.inventory, lambda key: slices_of_others(state(), key)
         )
         self.controlling = Controlling(driver, self.instances, tell)
+        self.filters = DeviceFilters(driver, jobs, state)
         self.diagnosing = Diagnosing(
             NodeId(machine.node_id),
             jobs=jobs,
@@ -103,8 +105,11 @@ class DeviceWork:
         await self.instances.clear([gpu.uuid for gpu in shown], self.tell)
 
     async def watch_returning(self) -> None:
-        """Check quarantined devices for ever, so that they return once they are clean."""
-        await watch(
+        """Check quarantined devices for ever, so that they return once they are clean.
+
+        Beside that, the device filters of running jobs follow the device nodes.
+        """
+        returning = watch(
             state=self.state,
             check=self.checked,
             burn_in=self.tried,
@@ -112,6 +117,7 @@ class DeviceWork:
             memory=self.memory,
             driver=self.driver,
         )
+        await asyncio.gather(returning, self.filters.watch())
 
     async def watch_jobs(self) -> None:
         """Sample the jobs that may hang, exceed their share or show no progress, for ever."""

@@ -352,13 +352,11 @@ class Agent:
             node_id=self.node_id,
             machine=self.machine,
             driver=self.driver,
-            instances=self.devices.instances,
+            devices=self.devices,
             means=self.means,
             jobs=self.jobs,
             bus=self.bus,
             tell=self.tell,
-            preflight=self.devices.preflight,
-            scrub=self.devices.scrub,
         )
 
     def _close_answers(self) -> None:

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 from supervision_world import World, python, world_at
 
+from libs.common.errors import Refused
 from services.node_agent.machine import cgroups, device_filter
 from services.node_agent.machine.cgroup_files import DEVICES, UNIFIED
 from services.node_agent.machine.cgroups import Home
+from services.node_agent.supervision.denial import deny
 from tests import cgroups as given
 
 MINE, OTHER = os.stat("/dev/zero").st_rdev, os.stat("/dev/full").st_rdev
@@ -22,6 +24,22 @@ for flags in (os.O_RDONLY, os.O_WRONLY, os.O_RDWR):
     try: os.open("/dev/full", flags)
     except OSError as error: print(error.errno)
 """
+# Prints how many bytes of the other device it gets, then the same for both, once it may go on.
+CHANGES = """
+head -c1 /dev/full | wc -c; until [ -e go ]; do sleep 0.01; done
+head -c1 /dev/full | wc -c; head -c1 /dev/zero | wc -c
+"""
+# Opens the other device all the time, and prints how often that succeeded.
+TRIES = """
+import os
+count = 0
+print("begun", flush=True)
+while not os.path.exists("go"):
+    try: os.close(os.open("/dev/full", os.O_RDONLY)); count += 1
+    except OSError: pass
+print(count)
+"""
+CHANGES_OF_FILTER = 40
 # Each way prints what came of it.
 WAYS = {
     "itself": "head -c1 /dev/full",
@@ -47,6 +65,10 @@ def home(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
             pytest.skip("this kernel takes no device filter (bpf(2)) from this user")
         monkeypatch.undo()
         yield made
+
+
+def numbers(device: int) -> list[int]:
+    return [os.major(device), os.minor(device)]
 
 
 def refused(denied: object) -> int:
@@ -77,6 +99,44 @@ async def test_reading_and_writing_are_denied_alike(world: World) -> None:
     key = await world.launch("job", *python(OPEN), limits=NOT_GIVEN)
     await world.told(key, "exited")
     assert world.output(key).split() == [b"1"] * 3
+
+
+async def test_a_running_job_cannot_open_a_device_that_is_denied_later(world: World) -> None:
+    key = await world.shell("job", CHANGES)
+    await world.printed(key, b"1\n")
+    await deny(world.supervisors.job_dir(key), [numbers(OTHER)])
+    (world.state_dir / "go").touch()
+    await world.told(key, "exited")
+    assert world.output(key).split() == [b"1", b"0", b"1"]
+    await deny(world.supervisors.job_dir(key), [])  # the attempt has ended: harmless
+
+
+async def test_a_running_job_can_open_a_device_that_is_not_denied_any_more(world: World) -> None:
+    key = await world.shell("job", CHANGES, limits=NOT_GIVEN)
+    await world.printed(key, b"0\n")
+    await deny(world.supervisors.job_dir(key), [numbers(MINE)])
+    (world.state_dir / "go").touch()
+    await world.told(key, "exited")
+    assert world.output(key).split() == [b"0", b"1", b"0"]
+
+
+async def test_a_device_that_stays_denied_can_never_be_opened_in_between(world: World) -> None:
+    key = await world.launch("job", *python(TRIES), limits=NOT_GIVEN)
+    await world.printed(key, b"begun")
+    for turn in range(CHANGES_OF_FILTER):
+        more = [numbers(MINE)] if turn % 2 else []
+        await deny(world.supervisors.job_dir(key), [numbers(OTHER), *more])
+    (world.state_dir / "go").touch()
+    await world.told(key, "exited")
+    assert world.output(key).split() == [b"begun", b"0"]
+
+
+async def test_a_request_to_deny_something_else_than_devices_is_refused(world: World) -> None:
+    key = await world.shell("job", "sleep 60")
+    await world.told(key, "started")
+    for wrong in ([[1]], [["1", 7]], [7]):
+        with pytest.raises(Refused, match=r"denied needs devices as \[major, minor\]"):
+            await deny(world.supervisors.job_dir(key), wrong)  # type: ignore[arg-type]
 
 
 def test_without_a_filter_and_a_controller_it_is_said_to_be_lost(

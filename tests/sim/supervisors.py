@@ -117,6 +117,9 @@ class SimSupervisors:
     async def kill(self, ref: AttemptRef) -> None:
         await self.stop(ref, 9, 0)
 
+    async def deny(self, ref: AttemptRef, denied: Sequence[Sequence[int]]) -> None:
+        """Simulated devices have no nodes that a job could open."""
+
     def checkpointed_ns(self, ref: AttemptRef) -> int:
         self.process.check()
         return self.machine.disk.jobs[ref].checkpointed_ns if ref in self.machine.disk.jobs else 0
@@ -284,6 +287,9 @@ class SimDriver:
         """Return the devices without a delay, so that runs that set no mode stay as they were."""
         self.process.check()
         return self.machine.inventory()
+
+    async def read_nodes(self) -> None:
+        """Simulated devices have no nodes."""
 
     async def _answer(self, usual_s: float) -> None:
         """Take the time of one answer."""

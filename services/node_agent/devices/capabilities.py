@@ -15,7 +15,6 @@ from typing import Final
 from libs.common.errors import Refused
 from libs.common.model import GpuId
 from services.node_agent.drivers import Capabilities
-from services.node_agent.drivers.readings import MigInstance
 
 DEV: Final = Path("/dev")
 # The nodes to configure MIG, and to monitor other instances.
@@ -24,8 +23,8 @@ OPERATORS: Final = ("config", "monitor")
 MODE: Final = 0o444
 
 
-def own(capabilities: Capabilities, made: Mapping[GpuId, MigInstance]) -> Iterator[tuple[int, int]]:
-    """Return the nodes of the instances that a job has."""
+def own(capabilities: Capabilities, made: Mapping[GpuId, int]) -> Iterator[tuple[int, int]]:
+    """Return the nodes of the instances that a job has; `made` are their numbers by device."""
     for uuid, instance in made.items():
         yield from (
             node
@@ -34,9 +33,7 @@ def own(capabilities: Capabilities, made: Mapping[GpuId, MigInstance]) -> Iterat
         )
 
 
-def others(
-    capabilities: Capabilities, made: Mapping[GpuId, MigInstance]
-) -> Iterator[tuple[int, int]]:
+def others(capabilities: Capabilities, made: Mapping[GpuId, int]) -> Iterator[tuple[int, int]]:
     """Return the nodes that a job may not open: configuration, monitoring, and all
     other instances.
     """
@@ -64,5 +61,5 @@ def make_nodes(nodes: Iterable[tuple[int, int]], dev: Path = DEV) -> None:
             ) from error
 
 
-def _of(instance: MigInstance) -> str:
-    return f"gi{instance.number}/"
+def _of(instance: int) -> str:
+    return f"gi{instance}/"

@@ -63,6 +63,7 @@ from services.node_agent.runtimes.runner import ENTRY, MOUNTS
 from services.node_agent.supervision import lost, output
 from services.node_agent.supervision.container_processes import in_container
 from services.node_agent.supervision.control_client import Exec, begin_exec
+from services.node_agent.supervision.denial import deny
 from services.node_agent.supervision.launch_request import LaunchRequest
 from services.node_agent.supervision.supervised_job import Key
 from services.node_agent.supervision.supervisor_client import (
@@ -207,6 +208,9 @@ class JobDirectories:
     async def kill(self, ref: AttemptRef) -> None:
         with contextlib.suppress(Refused):
             await self.supervisors.kill(_key(ref))
+
+    async def deny(self, ref: AttemptRef, denied: Sequence[Sequence[int]]) -> None:
+        await deny(self.directory_of(ref), denied)
 
     def checkpointed_ns(self, ref: AttemptRef) -> int:
         """Return when the job last saved its work, on the wall clock; 0 for never.

@@ -40,8 +40,9 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
 
     For a `container` the supervisor starts its runner as the agent's own user; `image` is the
     digest of its image; `in_registry`: a registry has it. `mounts` are those of pulled models
-    (`runner.own_mount`). `env` is the whole environment. The marker notes the devices, limits,
-    probe, shares and tenant for the next agent (`marker_notes.py`).
+    (`runner.own_mount`). `env` is the whole environment. `instances` are the numbers of its MIG
+    instances by device. The marker notes the devices, limits, probe, shares and tenant for the next
+    agent (`marker_notes.py`).
     """
 
     ref: AttemptRef
@@ -69,6 +70,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     tenant: str = ""
     elements: Mapping[str, Any] = {}
     mounts: tuple[Mapping[str, Any], ...] = ()
+    instances: dict[GpuId, int] = {}
 
 
 class Piece(msgspec.Struct, frozen=True):
@@ -157,6 +159,14 @@ class JobSupervisors(Protocol):
 
     async def kill(self, ref: AttemptRef) -> None:
         """Kill all processes of the attempt now. Harmless for an ended attempt."""
+        ...
+
+    async def deny(self, ref: AttemptRef, denied: Sequence[Sequence[int]]) -> None:
+        """Deny these devices, as [major, minor], to an attempt that runs, and allow all others.
+
+        Harmless for an ended attempt. Raises Refused if its supervisor is older than this request,
+        Unavailable if the supervisor does not answer or the kernel refuses.
+        """
         ...
 
     def checkpointed_ns(self, ref: AttemptRef) -> int:

@@ -30,7 +30,7 @@ class Driver(Protocol):
     """The devices of one node."""
 
     # The device nodes of each device, without those that devices share (nvidiactl, kfd).
-    # `inventory` fills them.
+    # `inventory` and `read_nodes` fill them.
     nodes: DeviceNodes
     capabilities: Capabilities
     # The lowest memory use ever seen, by PCI address. Set what earlier agents saw before
@@ -55,6 +55,10 @@ class Driver(Protocol):
 
         Devices that no driver shows come last; `absent` has them too.
         """
+        ...
+
+    async def read_nodes(self) -> None:
+        """Read `nodes` and `capabilities` again: their numbers may have changed since."""
         ...
 
     async def unclean(self, uuids: Sequence[GpuId]) -> dict[GpuId, str]:

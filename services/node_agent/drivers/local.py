@@ -102,12 +102,11 @@ class LocalDriver:
             logger.warning("%s", self.nothing)
         await self.sample()
         self.parts = await asyncio.to_thread(self._parts)
-        self.nodes = await asyncio.to_thread(self._nodes)
-        self.capabilities = await asyncio.to_thread(self._capabilities)
         for vendor in self.vendors:
             vendor.process.hurry = False
         seats, links = {part.pci_bus: part.seat for part in self.parts}, groups(self.parts)
         self.absent = await asyncio.to_thread(self._absent)
+        await self.read_nodes()
         shown = [device for _, _, device in self._devices()]
         away = [
             each.device
@@ -152,17 +151,21 @@ class LocalDriver:
     async def topology(self) -> Topology:
         return topology(self.parts)
 
-    def _nodes(self) -> DeviceNodes:
-        return {
-            uuid: sysfs.device_nodes(device.pci_bus, self.sys_root, self.proc_root)
-            for uuid, _, device in self._devices()
-        }
+    async def read_nodes(self) -> None:
+        """See `drivers.Driver`. Absent devices count too: no job may open one that comes back."""
+        addresses = {uuid: absent.device.pci_bus for uuid, absent in self.absent.items()}
+        addresses |= {uuid: device.pci_bus for uuid, _, device in self._devices()}
+        self.nodes, self.capabilities = await asyncio.to_thread(self._nodes, addresses)
 
-    def _capabilities(self) -> Capabilities:
-        return {
-            uuid: sysfs.capabilities(device.pci_bus, self.proc_root)
-            for uuid, _, device in self._devices()
+    def _nodes(self, addresses: Mapping[GpuId, str]) -> tuple[DeviceNodes, Capabilities]:
+        found = {
+            uuid: sysfs.device_nodes(address, self.sys_root, self.proc_root)
+            for uuid, address in addresses.items()
         }
+        able = {
+            uuid: sysfs.capabilities(address, self.proc_root) for uuid, address in addresses.items()
+        }
+        return sysfs.merged(self.nodes, found), able
 
     def _parts(self) -> list[Part]:
         """Return the GPUs in the order of the inventory, then the network cards."""

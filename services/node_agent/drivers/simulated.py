@@ -161,6 +161,9 @@ class SimulatedDriver:
     async def inventory(self) -> Sequence[Gpu]:
         return self.gpus
 
+    async def read_nodes(self) -> None:
+        """Simulated devices have no nodes, except those that tests fill in."""
+
     async def unclean(self, uuids: Sequence[GpuId]) -> dict[GpuId, str]:
         return {uuid: self.held[uuid] for uuid in uuids if uuid in self.held}
 

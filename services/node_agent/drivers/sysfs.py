@@ -5,10 +5,10 @@ virtual ones the kernel may not report a device's NUMA node: it is then -1 for u
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 SYS: Final = Path("/sys")
 PROC: Final = Path("/proc")
@@ -25,6 +25,11 @@ GPU_CLASSES: Final = {
 }
 PCI_VENDORS: Final = {"0x10de": "nvidia", "0x1002": "amd", "0x8086": "intel"}
 CLASS_LETTERS: Final = 6
+
+
+# The device nodes of a device, by major and minor number.
+Nodes = Sequence[tuple[int, int]]
+Name = TypeVar("Name", bound=str)
 
 
 class OnBus(NamedTuple):
@@ -146,6 +151,20 @@ def device_nodes(pci_bus: str, root: Path = SYS, proc: Path = PROC) -> tuple[tup
     )
 
 
+def merged(before: Mapping[Name, Nodes], now: Mapping[Name, Nodes]) -> dict[Name, Nodes]:
+    """Return the device nodes of now, with those from before that cannot be read at the moment.
+
+    A device that is being reset may show none. A node that another device has by now is not kept.
+    """
+    taken = {node for held in now.values() for node in held}
+    found: dict[Name, Nodes] = {}
+    for uuid, held in now.items():
+        majors = {major for major, _ in held}
+        unread = [node for node in before.get(uuid, ()) if node[0] not in majors]
+        found[uuid] = (*held, *(node for node in unread if node not in taken))
+    return found
+
+
 def capabilities(pci_bus: str, proc: Path = PROC) -> dict[str, tuple[int, int]]:
     """Return NVIDIA's capability nodes for MIG by name; none if the driver has no such nodes.
 
@@ -192,7 +211,11 @@ def compute_units(pci_bus: str, root: Path = SYS) -> int:
 
 
 def _drm(folder: Path) -> list[Path]:
-    return sorted(folder.iterdir()) if folder.is_dir() else []
+    """Return the entries of a folder; none if it is missing, or goes while it is read."""
+    try:
+        return sorted(folder.iterdir())
+    except OSError:
+        return []
 
 
 class Numa(NamedTuple):

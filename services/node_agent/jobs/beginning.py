@@ -17,7 +17,7 @@ from libs.common.model import AttemptRef, Gpu, NodeId, attempt_key
 from libs.common.transport.bus import Bus
 from services.node_agent.core import observations as o
 from services.node_agent.core.state import key_of
-from services.node_agent.devices.instances import Instances
+from services.node_agent.device_work import DeviceWork
 from services.node_agent.directories.protocol import (
     AlreadyStarted,
     JobSupervisors,
@@ -25,8 +25,6 @@ from services.node_agent.directories.protocol import (
     Machine,
 )
 from services.node_agent.drivers import Driver
-from services.node_agent.health.preflight import Preflight
-from services.node_agent.health.scrubbing import Scrub
 from services.node_agent.jobs.launching import launch_of
 from services.node_agent.jobs.means import Means
 from services.node_agent.jobs.secret_values import registry_credentials
@@ -40,13 +38,11 @@ class Ground(NamedTuple):
     node_id: NodeId
     machine: Machine
     driver: Driver
-    instances: Instances
+    devices: DeviceWork
     means: Means
     jobs: JobSupervisors
     bus: Bus
     tell: Callable[[o.Observation], None]
-    preflight: Preflight
-    scrub: Scrub
 
 
 async def begin(
@@ -73,7 +69,7 @@ async def begin(
         )
     except (Refused, OSError) as error:
         await ground.means.give_up(key)
-        await ground.instances.clear([hold.uuid for hold in order.gpus], ground.tell, key)
+        await ground.devices.instances.clear([hold.uuid for hold in order.gpus], ground.tell, key)
         ground.tell(o.LaunchFailed(key, str(error)))
     else:
         ground.tell(o.JobLaunched(key))
@@ -91,8 +87,8 @@ async def _ready(
         raise Refused(
             f"{key} cannot be started: GPU {', '.join(sorted(gone))} is no longer on this node"
         )
-    await ground.scrub.over(key, uuids)
-    await ground.preflight.look(key, uuids)
+    await ground.devices.scrub.over(key, uuids)
+    await ground.devices.preflight.look(key, uuids)
     if not wanted():  # the wait for its devices may have been long
         raise Refused(f"{key} was stopped before it started")
     launch = await launch_of(
@@ -101,7 +97,7 @@ async def _ready(
         machine=ground.machine,
         inventory=inventory,
         driver=ground.driver,
-        instances=ground.instances,
+        instances=ground.devices.instances,
         bus=ground.bus,
     )
     if order.spec.upload:
@@ -109,7 +105,7 @@ async def _ready(
     try:
         versions = ground.driver.versions
         launch = await ground.means.resident.prepare(launch, order, inventory, versions, wanted)
-        return await ground.means.hold(
+        launch = await ground.means.hold(
             launch,
             order,
             inventory=inventory,
@@ -117,6 +113,7 @@ async def _ready(
             wanted=wanted,
             credentials=partial(registry_credentials, order, ground.node_id, ground.bus),
         )
+        return await ground.devices.filters.ready(launch)
     except (Refused, OSError):
         await ground.jobs.discard(launch.ref)
         raise

@@ -45,9 +45,8 @@ async def launch_of(
     is_keyed = spec.serve is not None and spec.serve.keyed
     secrets = await secrets_of(order, node_id, bus) if spec.secrets or is_keyed else {}
     made = await instances.make(order.gpus, attempt_key(order.job_id, order.attempt))
-    if made:
-        own = list(capabilities.own(driver.capabilities, made))
-        await asyncio.to_thread(capabilities.make_nodes, own)
+    numbers = {uuid: one.number for uuid, one in made.items()}
+    await _make_nodes(driver, numbers)
     env = environment(
         order,
         node_id,
@@ -72,7 +71,7 @@ async def launch_of(
             inventory,
             numas=machine.numas,
             nodes=driver.nodes,
-            closed=capabilities.others(driver.capabilities, made),
+            closed=capabilities.others(driver.capabilities, numbers),
         ),
         gpus=tuple(hold.uuid for hold in order.gpus),
         seq=order.seq,
@@ -80,11 +79,18 @@ async def launch_of(
         grace_s=spec.grace_s,
         probe=serving.probe_of(order),
         slices=mig.slices_of(order.gpus),
+        instances=numbers,
         hang_timeout_s=spec.hang_timeout_s,
         parts=share.parts if (share := shares.share_of(order.gpus)) is not None else {},
         tenant=order.tenant,
         elements=elements_of(order),
     )
+
+
+async def _make_nodes(driver: Driver, numbers: Mapping[GpuId, int]) -> None:
+    """Make the device nodes of a job's MIG instances. Raises Refused."""
+    if own := list(capabilities.own(driver.capabilities, numbers)):
+        await asyncio.to_thread(capabilities.make_nodes, own)
 
 
 def _observed(order: StartOrder, machine: Machine, env: dict[str, str]) -> dict[str, str]:

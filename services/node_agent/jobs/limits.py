@@ -8,7 +8,7 @@ devices. Its memory may then come from anywhere: a limit that it did not ask for
 from collections.abc import Iterable, Mapping, Sequence
 
 from libs.common.messages import StartOrder
-from libs.common.model import Gpu
+from libs.common.model import Gpu, GpuId
 from services.node_agent.drivers import DeviceNodes
 from services.node_agent.drivers.sysfs import Numa
 from services.node_agent.machine.cgroups import Limits
@@ -27,20 +27,26 @@ def limits_of(
     are denied too.
     """
     spec = order.spec
-    held = {hold.uuid for hold in order.gpus}
-    given = {node for uuid in held for node in nodes.get(uuid, ())}
-    denied = [
-        list(node)
-        for node in sorted({node for each in nodes.values() for node in each} - given | set(closed))
-    ]
     cpus, memory_nodes = _nearby_hosts(order, inventory, numas)
     return Limits(
         cpus_milli=spec.cpus_milli,
         memory_bytes=spec.memory_bytes,
         cpus=cpus,
         memory_nodes=memory_nodes,
-        denied=denied,
+        denied=denied_of([hold.uuid for hold in order.gpus], nodes, closed),
     )
+
+
+def denied_of(
+    held: Iterable[GpuId], nodes: DeviceNodes, closed: Iterable[tuple[int, int]]
+) -> list[list[int]]:
+    """Return the device nodes that an attempt with these devices may not open, in order.
+
+    A node that one of its own devices has too is not denied.
+    """
+    given = {node for uuid in held for node in nodes.get(uuid, ())}
+    all_nodes = {node for each in nodes.values() for node in each}
+    return [list(node) for node in sorted((all_nodes - given) | set(closed))]
 
 
 def _nearby_hosts(

@@ -149,7 +149,7 @@ class Group:
         self._wanted: Limits | None = None
         self._texts: list[tuple[str, str]] = []
         self._broken: OSError | None = None
-        self._filtered = False
+        self._denied: set[tuple[int, int]] = set()
 
     @classmethod
     def enter(cls, home: Mapping[str, str], name: str) -> "Group":
@@ -190,19 +190,26 @@ class Group:
         for file, text in self._texts:
             if self._read(file) != f"{text}\n".encode():  # a read costs less than a write
                 self._write(file, text)
-        self._deny(wanted.get("denied", []))
+        self.deny(wanted.get("denied", []))
 
-    def _deny(self, denied: list[list[int]]) -> None:
-        """Deny devices. A group that never denied any is left alone."""
-        path = self.dirs.get(DEVICES, "")
-        if path and (denied or self._filtered):
-            self._filtered = True
-            if path == self.dirs.get(UNIFIED):
-                device_filter.attach(path, [(major, minor) for major, minor in denied])
-                return
-            write(f"{path}/devices.allow", "a")
-            for major, minor in denied:
+    def deny(self, denied: list[list[int]]) -> None:
+        """Deny these devices and allow all others, also to processes that run.
+
+        A device that stays denied can never be opened in between. A group that never denied any is
+        left alone. Raises OSError.
+        """
+        path, wanted = self.dirs.get(DEVICES, ""), {(major, minor) for major, minor in denied}
+        if not path or not (wanted or self._denied):
+            return
+        before, self._denied = self._denied, self._denied | wanted
+        if path == self.dirs.get(UNIFIED):
+            device_filter.attach(path, sorted(wanted))
+        else:
+            for major, minor in sorted(wanted):
                 write(f"{path}/devices.deny", f"c {major}:{minor} rwm")
+            for major, minor in sorted(before - wanted):
+                write(f"{path}/devices.allow", f"c {major}:{minor} rwm")
+        self._denied = wanted
 
     def new_memory_kills(self) -> int:
         """Return how many processes the kernel killed for lack of memory since the last call."""

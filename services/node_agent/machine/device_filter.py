@@ -7,6 +7,7 @@ four instructions per device. Standard library only. Tests: tests/integration/te
 """
 
 import ctypes
+import hashlib
 import os
 import platform
 import struct
@@ -22,9 +23,16 @@ TYPE_MASK: Final = 0xFFFF
 ATTRIBUTES: Final = struct.Struct("=IIQQIIQII16s")
 ATTACHMENT: Final = struct.Struct("=IIII")
 INSTRUCTION: Final = struct.Struct("=BBhi")
+DIGITS: Final = 16
 LOAD_WORD, AND, UNLESS_EQUAL, SET, EXIT = 0x61, 0x57, 0x55, 0xB7, 0x95
 
 _libc = ctypes.CDLL(None, use_errno=True)
+
+
+def digest_of(denied: Iterable[Iterable[int]]) -> str:
+    """Return a short text that is the same for the same denied devices."""
+    text = ",".join(f"{major}:{minor}" for major, minor in sorted(map(tuple, denied)))
+    return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
 
 
 def attach(group: str, denied: Iterable[tuple[int, int]]) -> None:

@@ -3,9 +3,11 @@
 {"op": "stop", "signal": 15, "grace_s": 10.0}; {"op": "signal", "signal": n}; {"op": "status"};
 {"op": "stdin", "offset": n, "data": base64, "eof": bool}, answered once all data was taken; {"op":
 "exec", "argv": [...], "env": {...}, "limit": n} with descriptors; {"op": "exec_wait", "exec": n},
-answered at its end; {"op": "exec_signal", "exec": n, "signal": n} (`execs.py`). A bad request, or
-one for another "job" (a supervisor serves one after the other), raises ValueError, which becomes
-{"error": text}.
+answered at its end; {"op": "exec_signal", "exec": n, "signal": n} (`execs.py`); {"op": "deny",
+"denied": [[major, minor], ...]}: from now on the job can open none of these devices, and all others
+(`Group.deny` in `machine/cgroups.py`). The answer's "failed" is why the kernel refused, empty if it
+did not. A bad request, or one for another "job" (a supervisor serves one after the other), raises
+ValueError, which becomes {"error": text}.
 """
 
 import binascii
@@ -37,12 +39,14 @@ class Requests:
         feed: StdinFeed,
         execs: Execs,
         status: Callable[[], Request],
+        deny: Callable[[list[list[int]]], None],
     ) -> None:
         self._job = f"{identity['job_id']}.{identity['attempt']}"
         self._ending = ending
         self._feed = feed
         self._execs = execs
         self._status = status
+        self._deny = deny
 
     def answer(self, request: Request, connection: Connection) -> Request | None:
         """Return the reply; None: not yet, ask again. Raises ValueError for a bad request."""
@@ -63,10 +67,22 @@ class Requests:
                 return self._execs.wait(request)
             case "exec_signal":
                 return self._execs.signal(request, _signal_number(request.get("signal")))
+            case "deny":
+                return self._set_denied(request.get("denied"))
             case other:
                 raise ValueError(
-                    f"no op {other!r}: stop, signal, stdin, status, exec, exec_wait or exec_signal"
+                    f"no op {other!r}: stop, signal, stdin, status, exec, exec_wait, exec_signal "
+                    "or deny"
                 )
+
+    def _set_denied(self, denied: object) -> Request:
+        if not isinstance(denied, list) or not all(map(_is_device, denied)):
+            raise ValueError("denied needs devices as [major, minor]")
+        try:
+            self._deny(denied)
+        except OSError as error:
+            return {"failed": f"{error.filename}: {error.strerror}"}
+        return {"failed": ""}
 
     def _stop(self, request: Request) -> Request:
         number = _signal_number(request.get("signal", int(signal.SIGTERM)))
@@ -91,6 +107,10 @@ class Requests:
         if not self._feed.offer(offset, data, request.get("eof") is True):
             return None
         return {"next": self._feed.next_offset, "closed": self._feed.over}
+
+
+def _is_device(device: object) -> bool:
+    return isinstance(device, list) and [*map(type, device)] == [int, int]
 
 
 def _signal_number(number: object) -> int:

@@ -155,6 +155,7 @@ class AttemptSupervision:
             feed=self._feed,
             execs=self._execs,
             status=self._status,
+            deny=self._group.deny,
         )
         self._note_child()
         for pump in (self._stdout, self._stderr):
