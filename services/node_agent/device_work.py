@@ -89,7 +89,13 @@ class DeviceWork:
         )
 
     def _command(self, machine: Machine, command: str, timeout_ms: int) -> OperatorCommand:
-        return OperatorCommand(command, timeout_ms, machine.environment, lambda: self.inventory)
+        return OperatorCommand(
+            command,
+            timeout_ms,
+            machine.environment,
+            gpus=lambda: self.inventory,
+            renumbered=self.driver.renumbered,
+        )
 
     async def open(self, boot_id: str) -> None:
         """List the devices of the node, and restore what an earlier agent knew about them."""

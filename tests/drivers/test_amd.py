@@ -200,7 +200,7 @@ async def test_device_lost_before_the_agents_start_hides_no_other(
     driver: LocalDriver, fakes: Fakes
 ) -> None:
     fakes.tell("amd", "count * 2", "* 0 31")
-    assert [gpu.uuid for gpu in await driver.inventory()] == [SECOND]
+    assert [(gpu.uuid, gpu.index) for gpu in await driver.inventory()] == [(SECOND, 1)]
 
 
 async def test_missing_library_function_is_the_reason_for_no_devices(

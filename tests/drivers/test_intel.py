@@ -5,16 +5,21 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from msgspec.structs import replace
 
+from libs.common import facts as f
 from libs.common.errors import Refused
-from libs.common.model import Gpu, GpuId
+from libs.common.model import Gpu, GpuHold, GpuId
 from services.node_agent.drivers import readings as r
 from services.node_agent.drivers.local import LocalDriver
 from services.node_agent.drivers.readings import NOT_READ, Done, Lacking, Process
 from services.node_agent.drivers.vendor_devices import VendorDevices
 from services.node_agent.drivers.vendor_process import VendorProcess
+from services.node_agent.health.operator_command import OperatorCommand
+from tests.drivers import trees
 from tests.drivers.conftest import load_from
 from tests.drivers.fakes import HERE, ZE_LOADER, Fakes, build
+from tests.integration.agent_world import world_at
 
 FIRST, SECOND = (
     GpuId("GPU-a00e0d0c-0b0a-0908-0706-050403020100"),
@@ -146,7 +151,7 @@ async def test_device_lost_before_the_agents_start_hides_no_other(
     driver: LocalDriver, fakes: Fakes
 ) -> None:
     fakes.tell("intel", "count * 2", f"* 0 {LOST}")
-    assert [gpu.uuid for gpu in await driver.inventory()] == [SECOND]
+    assert [(gpu.uuid, gpu.index) for gpu in await driver.inventory()] == [(SECOND, 1)]
 
 
 async def test_missing_functions_are_lacking_readings_and_a_failed_start_lists_no_device(
@@ -168,4 +173,58 @@ async def test_missing_functions_are_lacking_readings_and_a_failed_start_lists_n
     driver = intel_alone()
     assert await driver.inventory() == []
     assert "undefined symbol: zesInit" in driver.missing["intel"]
+    await driver.close()
+
+
+async def test_a_node_whose_gpus_changed_says_so_and_numbers_them_anew_at_the_next_inventory(
+    fakes: Fakes, tmp_path: Path
+) -> None:
+    """Level Zero has no other names for devices than their numbers."""
+    for address in ("0000:3a:00.0", "0000:3b:00.0"):
+        trees.gpu(tmp_path / "sys", address, vendor="0x8086", kind="0x038000", driver="xe")
+    fakes.tell("intel", "count * 2")
+    driver = LocalDriver(
+        vendors=[VendorDevices(VendorProcess("intel", 10.0, 20.0))], sys_root=tmp_path / "sys"
+    )
+    await driver.inventory()
+    assert await driver.renumbered("intel") == await driver.renumbered("nvidia") == ""
+    (tmp_path / "sys/bus/pci/devices/0000:3b:00.0").unlink()
+    trees.gpu(tmp_path / "sys", "0000:3c:00.0", vendor="0x8086", kind="0x038000", driver="")
+    assert await driver.renumbered("intel") == (
+        "0000:3b:00.0 is not on the PCI bus any more, 0000:3c:00.0 is new on the PCI bus"
+    )
+    assert await driver.renumbered("nvidia") == ""
+    fakes.tell("intel", "count * 3")
+    found = {gpu.pci_bus: gpu.index for gpu in await driver.inventory()}
+    assert found == {"0000:3a:00.0": 0, "0000:3b:00.0": 1, "0000:3c:00.0": 2}
+    assert await driver.renumbered("intel") == ""
+    (tmp_path / "sys/bus/pci/devices/0000:3a:00.0/driver").unlink()
+    assert await driver.renumbered("intel") == "0000:3a:00.0 is bound to no driver"
+    await driver.close()
+
+
+async def test_a_job_that_would_get_a_stale_number_is_refused_and_so_is_an_operators_command(
+    fakes: Fakes, tmp_path: Path
+) -> None:
+    for address in ("0000:3a:00.0", "0000:3b:00.0"):
+        trees.gpu(tmp_path / "sys", address, vendor="0x8086", kind="0x038000", driver="xe")
+    fakes.tell("intel", "count * 2")
+    driver = LocalDriver(
+        vendors=[VendorDevices(VendorProcess("intel", 10.0, 20.0))], sys_root=tmp_path / "sys"
+    )
+    async with world_at(tmp_path / "state", real=driver) as world:
+        order = world.order("a", "echo $ZE_AFFINITY_MASK")
+        await world.place(replace(order, gpus=(GpuHold(SECOND),)))
+        await world.said(f.JobFinished, "a")
+        assert (await world.output("a")).data == b"1\n"
+        (tmp_path / "sys/bus/pci/devices/0000:3a:00.0").unlink()
+        await world.place(replace(world.order("b", "true"), gpus=(GpuHold(SECOND),)))
+        assert (await world.said(f.JobRefused, "b")).reason == (
+            "b.1 cannot be started: the GPUs of this node changed since the agent numbered them "
+            f"(0000:3a:00.0 is not on the PCI bus any more), so GPU 1 may not be {SECOND} any "
+            "more. Restart the agent of this node"
+        )
+        work = world.agent.devices
+        tried = OperatorCommand("true", 1_000, {}, lambda: work.inventory, driver.renumbered)
+        assert "not run, because GPU 1 may be another one by now" in await tried.on(SECOND)
     await driver.close()

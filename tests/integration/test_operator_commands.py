@@ -7,6 +7,7 @@ import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from agent_world import World, world_at
 
@@ -41,6 +42,18 @@ async def test_operator_command_gets_one_device_and_succeeds_with_exit_code_0() 
     )
     assert await said(asked) == await said("") == ""
     assert await OperatorCommand("false", WITHIN_MS, {}, list).on(DEVICE) == ""
+
+
+async def test_operator_command_on_the_first_part_of_a_divided_card_gets_no_other_part() -> None:
+    """AMD's library takes the id of the card for all of its parts."""
+    parts = [
+        msgspec.structs.replace(GPU, uuid=GpuId(uuid), index=index, vendor="amd")
+        for index, uuid in enumerate(("GPU-a", "GPU-b", "GPU-b.1"))
+    ]
+    command = OperatorCommand(
+        '[ "$ROCR_VISIBLE_DEVICES" = 1 ]', WITHIN_MS, passed_on(os.environ), lambda: parts
+    )
+    assert await command.on(GpuId("GPU-b")) == ""
 
 
 async def test_report_contains_the_last_output_of_an_operator_command_within_a_bound() -> None:

@@ -291,6 +291,9 @@ class SimDriver:
     async def read_nodes(self) -> None:
         """Simulated devices have no nodes."""
 
+    async def renumbered(self, vendor: str) -> str:
+        return ""
+
     async def _answer(self, usual_s: float) -> None:
         """Take the time of one answer."""
         now, machine = asyncio.get_running_loop().time(), self.machine

@@ -14,14 +14,27 @@ def visibility(held: Sequence[Gpu], inventory: Sequence[Gpu]) -> dict[str, str]:
 
     There is one variable per vendor, because two would be applied one after the other.
     """
-    vendor = next((gpu.vendor for gpu in (*held, *inventory)), "")
-    uuids = ",".join(gpu.uuid for gpu in held)
+    vendor = _vendor(held, inventory)
+    names = indexes(held) if by_index(held, inventory) else ",".join(gpu.uuid for gpu in held)
     if vendor == "amd":
-        divided = any(card_of(gpu.uuid) != gpu.uuid for gpu in inventory)
-        return {"ROCR_VISIBLE_DEVICES": indexes(held) if divided else uuids}
+        return {"ROCR_VISIBLE_DEVICES": names}
     if vendor == "intel":
-        return {"ZE_AFFINITY_MASK": indexes(held)}
-    return {"CUDA_VISIBLE_DEVICES": uuids, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"} if vendor else {}
+        return {"ZE_AFFINITY_MASK": names}
+    return {"CUDA_VISIBLE_DEVICES": names, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"} if vendor else {}
+
+
+def by_index(held: Sequence[Gpu], inventory: Sequence[Gpu]) -> bool:
+    """Return whether the variables name the devices by index.
+
+    AMD's library does not know the UUIDs of the parts of a card; Intel's knows no UUIDs.
+    """
+    vendor = _vendor(held, inventory)
+    is_divided = any(card_of(gpu.uuid) != gpu.uuid for gpu in inventory)
+    return vendor == "intel" or (vendor == "amd" and is_divided)
+
+
+def _vendor(held: Sequence[Gpu], inventory: Sequence[Gpu]) -> str:
+    return next((gpu.vendor for gpu in (*held, *inventory)), "")
 
 
 def indexes(gpus: Iterable[Gpu]) -> str:

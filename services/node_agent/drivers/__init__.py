@@ -61,6 +61,13 @@ class Driver(Protocol):
         """Read `nodes` and `capabilities` again: their numbers may have changed since."""
         ...
 
+    async def renumbered(self, vendor: str) -> str:
+        """Return why the indexes of a vendor's devices may mean others than at the inventory.
+
+        Empty if they mean the same.
+        """
+        ...
+
     async def unclean(self, uuids: Sequence[GpuId]) -> dict[GpuId, str]:
         """Return those of these devices that are still in use, each with the reason: a process that
         holds it, or memory above its baseline.

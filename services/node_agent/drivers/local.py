@@ -83,12 +83,15 @@ class LocalDriver:
         self.latest: dict[GpuId, Sample] = {}
         self.known: Sequence[Device] = ()
         self.absent: Mapping[GpuId, Absent] = {}
+        # The GPUs on the PCI bus at the inventory.
+        self.bus: Sequence[sysfs.OnBus] = ()
 
     async def inventory(self) -> Sequence[Gpu]:
         """Return the devices of this machine.
 
         For a vendor that does not answer, return the devices that the previous agent knew.
         """
+        await self._read_bus()
         for vendor in self.vendors:
             known = [device for device in self.known if device.vendor == vendor.process.vendor]
             vendor.process.hurry = self.hurry
@@ -135,7 +138,7 @@ class LocalDriver:
         found = absent(
             had=self.known,
             vendors=vendors,
-            bus=sysfs.gpus(self.sys_root),
+            bus=self.bus,
             removed=self.removed,
             node_id=self.node_id,
         )
@@ -150,6 +153,19 @@ class LocalDriver:
 
     async def topology(self) -> Topology:
         return topology(self.parts)
+
+    async def renumbered(self, vendor: str) -> str:
+        return _changes(vendor, self.bus, await asyncio.to_thread(sysfs.gpus, self.sys_root))
+
+    async def _read_bus(self) -> None:
+        """Read the PCI bus, and let the vendors whose GPUs there changed list their devices anew.
+
+        A vendor's process lists its devices only once, when it starts.
+        """
+        before, self.bus = self.bus, await asyncio.to_thread(sysfs.gpus, self.sys_root)
+        for vendor in self.vendors:
+            if _changes(vendor.process.vendor, before, self.bus):
+                await vendor.close()
 
     async def read_nodes(self) -> None:
         """See `drivers.Driver`. Absent devices count too: no job may open one that comes back."""
@@ -353,6 +369,10 @@ def _by_processes(sample: Sample, but: Collection[int]) -> str:
     return ", ".join(
         f"process {each.pid} uses it" for each in sample.processes if each.pid not in but
     )
+
+
+def _changes(vendor: str, before: Sequence[sysfs.OnBus], now: Sequence[sysfs.OnBus]) -> str:
+    return sysfs.changes(*([one for one in bus if one.vendor == vendor] for bus in (before, now)))
 
 
 def _gpu(device: Device, seat: Seat, links: str) -> Gpu:

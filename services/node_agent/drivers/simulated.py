@@ -164,6 +164,9 @@ class SimulatedDriver:
     async def read_nodes(self) -> None:
         """Simulated devices have no nodes, except those that tests fill in."""
 
+    async def renumbered(self, vendor: str) -> str:
+        return ""
+
     async def unclean(self, uuids: Sequence[GpuId]) -> dict[GpuId, str]:
         return {uuid: self.held[uuid] for uuid in uuids if uuid in self.held}
 

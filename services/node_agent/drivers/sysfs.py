@@ -96,6 +96,20 @@ def gpus(root: Path = SYS) -> list[OnBus]:
     return found
 
 
+def changes(before: Sequence[OnBus], now: Sequence[OnBus]) -> str:
+    """Return how the GPUs on the PCI bus differ from before; empty if they do not."""
+    had = {one.pci_bus: one.driver for one in before}
+    has = {one.pci_bus: one.driver for one in now}
+    said = [f"{address} is not on the PCI bus any more" for address in had if address not in has]
+    said += [f"{address} is new on the PCI bus" for address in has if address not in had]
+    said += [
+        f"{address} is bound to {has[address] or 'no driver'}"
+        for address in had
+        if address in has and has[address] != had[address]
+    ]
+    return ", ".join(said)
+
+
 def cards(root: Path = SYS) -> list[Card]:
     """Return the network cards: first those with RDMA verbs, then the others.
 

@@ -8,11 +8,11 @@ tests/integration/test_operator_commands.py.
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
-from libs.common.devices.visibility import visibility
+from libs.common.devices.visibility import by_index, visibility
 from libs.common.model import Gpu, GpuId
 from services.node_agent.machine import processes
 
@@ -20,6 +20,11 @@ SHELL: Final = "/bin/sh"
 READ_BYTES: Final = 4_096
 WORDS_MAX: Final = 200
 DEATH_S: Final = 1.0
+
+
+async def is_same(vendor: str) -> str:
+    """Say that all indexes mean the same devices as at the inventory."""
+    return ""
 
 
 class OperatorCommand:
@@ -31,7 +36,10 @@ class OperatorCommand:
         within_ms: int,
         environment: Mapping[str, str],
         gpus: Callable[[], Sequence[Gpu]],
+        renumbered: Callable[[str], Awaitable[str]] = is_same,
     ) -> None:
+        """Create the command; `gpus` returns the inventory, `renumbered` is that of the driver."""
+        self.renumbered = renumbered
         self.command, self.within_ms, self.environment, self.gpus = (
             command,
             within_ms,
@@ -47,9 +55,14 @@ class OperatorCommand:
         gpu = next((gpu for gpu in self.gpus() if gpu.uuid == uuid), None)
         if not self.command or gpu is None:
             return ""
+        if by_index([gpu], self.gpus()) and (why := await self.renumbered(gpu.vendor)):
+            return (
+                f"its command was not run, because GPU {gpu.index} may be another one by now "
+                f"({why}): restart the agent of this node"
+            )
         env = {
             **self.environment,
-            **visibility([gpu], [gpu]),
+            **visibility([gpu], self.gpus()),
             "MUSTER_GPUS": uuid,
             "MUSTER_GPU_PCI": gpu.pci_bus,
         }

@@ -25,7 +25,7 @@ from services.node_agent.directories.protocol import (
     Machine,
 )
 from services.node_agent.drivers import Driver
-from services.node_agent.jobs.launching import launch_of
+from services.node_agent.jobs.launching import check_indexes, launch_of
 from services.node_agent.jobs.means import Means
 from services.node_agent.jobs.secret_values import registry_credentials
 from services.node_agent.jobs.uploads import fetched
@@ -91,6 +91,7 @@ async def _ready(
     await ground.devices.preflight.look(key, uuids)
     if not wanted():  # the wait for its devices may have been long
         raise Refused(f"{key} was stopped before it started")
+    await check_indexes(order, inventory, ground.driver)
     launch = await launch_of(
         order=order,
         node_id=ground.node_id,

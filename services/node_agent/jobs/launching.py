@@ -9,6 +9,8 @@ import os
 from collections.abc import Mapping, Sequence
 
 from libs.common.devices import mig
+from libs.common.devices.visibility import by_index
+from libs.common.errors import Refused
 from libs.common.messages import StartOrder
 from libs.common.model import AttemptRef, Gpu, GpuId, NodeId, attempt_key
 from libs.common.transport.bus import Bus
@@ -85,6 +87,20 @@ async def launch_of(
         tenant=order.tenant,
         elements=elements_of(order),
     )
+
+
+async def check_indexes(order: StartOrder, inventory: Sequence[Gpu], driver: Driver) -> None:
+    """Raise Refused if the job's devices have indexes in its environment that may be wrong by now.
+
+    The indexes are those of the last inventory.
+    """
+    held = [gpu for hold in order.gpus for gpu in inventory if gpu.uuid == hold.uuid]
+    if held and by_index(held, inventory) and (why := await driver.renumbered(held[0].vendor)):
+        raise Refused(
+            f"{attempt_key(order.job_id, order.attempt)} cannot be started: the GPUs of this node "
+            f"changed since the agent numbered them ({why}), so GPU {held[0].index} may not be "
+            f"{held[0].uuid} any more. Restart the agent of this node"
+        )
 
 
 async def _make_nodes(driver: Driver, numbers: Mapping[GpuId, int]) -> None:

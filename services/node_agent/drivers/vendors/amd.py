@@ -50,6 +50,8 @@ NO_PERMISSION: Final = 10
 NO_DATA: Final = 40
 XGMI: Final = 2
 UNKNOWN: Final = "N/A"
+# A device that has appeared since the driver listed its devices.
+NO_INDEX: Final = -1
 EVENT_KINDS: Final = {
     "VMFAULT": r.PAGE_FAULT,
     "THERMAL_THROTTLE": r.THERMAL,
@@ -64,6 +66,8 @@ class Amd:
     def __init__(self) -> None:
         self.smi: Any = None
         self.handles: dict[str, Any] = {}
+        # The places of the devices in the driver's own list, in which a lost device counts too.
+        self.indexes: dict[str, int] = {}
         self.readers: list[Any] | Lacking | None = None
 
     def open(self) -> None:
@@ -84,10 +88,12 @@ class Amd:
     def devices(self) -> Sequence[str]:
         smi = self.smi
         self.handles.clear()
+        self.indexes.clear()
         try:
-            for handle in smi.amdsmi_get_processor_handles():
+            for index, handle in enumerate(smi.amdsmi_get_processor_handles()):
                 with contextlib.suppress(smi.AmdSmiException):
-                    self.handles[pci_address(smi.amdsmi_get_gpu_device_bdf(handle))] = handle
+                    address = pci_address(smi.amdsmi_get_gpu_device_bdf(handle))
+                    self.handles[address], self.indexes[address] = handle, index
         except smi.AmdSmiException as error:
             raise NotThere(words(error)) from error
         return list(self.handles)
@@ -110,7 +116,7 @@ class Amd:
         return Device(
             pci_bus=device,
             uuid=part_id(f"GPU-{int(chip['asic_serial'], 16):016x}", self._part(device, handle)),
-            index=list(self.handles).index(device),
+            index=self.indexes.get(device, NO_INDEX),
             vendor="amd",
             model=chip["market_name"],
             driver_version="" if isinstance(driver, Lacking) else driver["driver_version"],

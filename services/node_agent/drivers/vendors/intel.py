@@ -44,6 +44,7 @@ from services.node_agent.drivers.vendors.intel_calls import (
     per_second,
 )
 
+LIST_DEVICES: Final = "zesDeviceGet"
 NO_EVENTS: Final = Lacking("Intel's binding has no events")
 
 
@@ -64,14 +65,15 @@ class Intel:
 
     def devices(self) -> Sequence[str]:
         try:
-            for driver in self.calls.listed("zesDriverGet", self.calls.zes.zes_driver_handle_t):
-                for handle in self.calls.listed(
-                    "zesDeviceGet", self.calls.zes.zes_device_handle_t, driver
-                ):
-                    with contextlib.suppress(LevelZeroError):
-                        self.calls.handles[self._address(handle)] = handle
+            drivers = self.calls.listed("zesDriverGet", self.calls.zes.zes_driver_handle_t)
+            kind = self.calls.zes.zes_device_handle_t
+            found = [each for one in drivers for each in self.calls.listed(LIST_DEVICES, kind, one)]
         except LevelZeroError as error:
             raise NotThere(words(error)) from error
+        for index, handle in enumerate(found):
+            with contextlib.suppress(LevelZeroError):
+                address = self._address(handle)
+                self.calls.handles[address], self.calls.indexes[address] = handle, index
         return list(self.calls.handles)
 
     def _address(self, handle: Any) -> str:  # noqa: ANN401  the binding is not typed
@@ -100,7 +102,7 @@ class Intel:
         return Device(
             pci_bus=device,
             uuid=f"GPU-{uuid.UUID(bytes=bytes(found.core.uuid.id)[::-1])}",
-            index=list(self.calls.handles).index(device),
+            index=self.calls.indexes[device],
             vendor="intel",
             model=found.modelName.decode(),
             driver_version=found.driverVersion.decode(),

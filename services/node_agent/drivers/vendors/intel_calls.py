@@ -64,13 +64,15 @@ def per_second(grown: tuple[int, int] | Lacking, factor: int) -> Reading:
 class Calls:
     """Calls into the binding for one process.
 
-    `handles` are the devices by address, `parts` their sensors, engines and domains. `counters`
-    holds each counter as the last sample of its device saw it, with its time.
+    `handles` are the devices by address, `indexes` their places in the driver's own list, in which
+    a lost device counts too. `parts` are their sensors, engines and domains. `counters` holds each
+    counter as the last sample of its device saw it, with its time.
     """
 
     def __init__(self) -> None:
         self.zes: Any = None
         self.handles: dict[str, Any] = {}
+        self.indexes: dict[str, int] = {}
         self.parts: dict[tuple[str, str], list[Any]] = {}
         self.counters: dict[tuple[str, str], tuple[int, int]] = {}
 
