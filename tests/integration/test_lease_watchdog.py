@@ -35,11 +35,11 @@ WAIT_S: Final = 20.0
 MARGIN_S: Final = 1.5
 AGENT: Final = Path(__file__).with_name("watched_agent.py")
 # Writes its number and the time to a file that attempts share, as fast as it can, in a process of
-# its own session too.
+# its own session too if there is a third argument.
 BEATS: Final = """
 import os, sys, time
 name = sys.argv[2]
-if os.fork() == 0:
+if sys.argv[3:] and os.fork() == 0:
     os.setsid()
     name += "-child"
 out = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -125,15 +125,15 @@ def home(request: pytest.FixtureRequest) -> Iterator[Mapping[str, str]]:
         yield made.dirs
 
 
-def beating(tmp_path: Path, name: str) -> tuple[str, ...]:
-    return (sys.executable, "-I", "-S", "-c", BEATS, str(tmp_path / "beats"), name)
+def beating(tmp_path: Path, name: str, *child: str) -> tuple[str, ...]:
+    return (sys.executable, "-I", "-S", "-c", BEATS, str(tmp_path / "beats"), name, *child)
 
 
 def test_a_job_ends_with_its_lease_although_agent_launcher_and_supervisor_are_stopped(
     tmp_path: Path, home: Mapping[str, str]
 ) -> None:
     """The next attempt, elsewhere, begins a margin later. The two never overlap."""
-    first = Watched(tmp_path / "a", *beating(tmp_path, "first"), home=home)
+    first = Watched(tmp_path / "a", *beating(tmp_path, "first", "child"), home=home)
     second = None
     try:
         until(lambda: len(beats_of(tmp_path / "beats")) == 2)
@@ -172,7 +172,9 @@ def test_a_job_that_ignores_the_lease_outlives_it(tmp_path: Path, home: Mapping[
 
 def test_what_a_killed_supervisor_left_in_its_group_ends_with_the_lease(tmp_path: Path) -> None:
     with group_home() as made:
-        watched = Watched(tmp_path / "a", *beating(tmp_path, "job"), home=made.dirs, lease_s=4.0)
+        watched = Watched(
+            tmp_path / "a", *beating(tmp_path, "job", "child"), home=made.dirs, lease_s=4.0
+        )
         try:
             until(lambda: "job-child" in beats_of(tmp_path / "beats"))
             watched.stop("agent", "zygote")
