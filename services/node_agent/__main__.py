@@ -126,7 +126,6 @@ def _machine(settings: Settings, driver: LocalDriver | SimulatedDriver, home: Ho
         version=installed.version(),
         heartbeat_ms=settings.heartbeat_ms,
         release_ms=settings.release_ms,
-        driver_answer_ms=settings.driver_answer_ms,
         preflight=settings.preflight > 0 and not settings.health_shadow,
         pause_c=settings.health_pause_c,
         burn_in=settings.burn_in,

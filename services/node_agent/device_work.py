@@ -39,8 +39,8 @@ from services.node_agent.health.scrubbing import Scrub
 from services.node_agent.jobs.means import Means
 from services.node_agent.jobs.release import check
 
-# A release check waits longer than the driver's own deadline.
-CHECK_SLACK_S: Final = 2.0
+# How long a release check may take beyond the time that a job's processes and pools have to go.
+CHECK_SLACK_S: Final = 10.0
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -67,8 +67,7 @@ class DeviceWork:
         self.state = state
         self.tell = tell
         self.inventory: Sequence[Gpu] = ()
-        self.check_s = machine.driver_answer_ms / 1_000 + CHECK_SLACK_S
-        self.look_s = machine.release_ms / 1_000 + self.check_s
+        self.look_s = machine.release_ms / 1_000 + CHECK_SLACK_S
         self.preflight = Preflight(
             driver, sampling=sampling(), machine=machine, state=state, tell=tell
         )
@@ -173,7 +172,6 @@ class DeviceWork:
             instances=self.instances,
             scrub=self.scrub,
             alone=undivided(self.state(), action.gpus),
-            within_s=self.check_s,
             look_s=self.look_s,
             means=self.means,
         )

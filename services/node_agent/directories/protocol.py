@@ -280,7 +280,6 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     version: str = ""
     heartbeat_ms: int = 1_000
     release_ms: int = 30_000
-    driver_answer_ms: int = 8_000
     preflight: bool = True
     pause_c: int = 85
     burn_in: str = ""

@@ -6,7 +6,8 @@ tests/integration/test_release.py.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from libs.common.model import GpuId
@@ -21,7 +22,6 @@ from services.node_agent.drivers import Driver
 from services.node_agent.health.scrubbing import NOT_CLEARED, Scrub, Scrubbed
 from services.node_agent.jobs.means import Means
 
-NO_ANSWER: Final = "the driver did not answer"
 NOT_CLEAN: Final = "not done: only free devices are scrubbed"
 
 
@@ -42,25 +42,24 @@ async def check(
     instances: Instances,
     scrub: Scrub,
     alone: Sequence[GpuId],
-    within_s: float,
     look_s: float,
     means: Means,
 ) -> o.ReleaseChecked:
     """Check what an attempt left. `alone` are its devices that no other attempt uses.
 
     Its MIG instances are removed once its processes are gone. Devices that are clean then are
-    scrubbed. The driver has `within_s` to answer, and all but the scrub, which has deadlines of
-    its own, has `look_s`. If that is over, nothing is known, so all devices are not clean.
+    scrubbed. All but the calls of the driver and the scrub, which have deadlines of their own, has
+    `look_s`. If that is over, nothing is known, so all devices are not clean.
     """
     try:
-        async with asyncio.timeout(look_s):
+        async with asyncio.timeout(look_s) as deadline:
             left, checks_of_means, held, cut, holders_seen = await _look(
                 action,
                 driver=driver,
                 jobs=jobs,
                 instances=instances,
                 alone=alone,
-                within_s=within_s,
+                deadline=deadline,
                 means=means,
             )
     except TimeoutError:
@@ -89,7 +88,7 @@ async def _look(
     jobs: JobSupervisors,
     instances: Instances,
     alone: Sequence[GpuId],
-    within_s: float,
+    deadline: asyncio.Timeout,
     means: Means,
 ) -> Found:
     """Return what the attempt left, and why its devices are not clean. Removes MIG instances."""
@@ -98,13 +97,9 @@ async def _look(
     left, kept = [*left, *more], await means.left(alone)
     nodes = {uuid: driver.nodes[uuid] for uuid in alone if driver.nodes.get(uuid)}
     unseen = without_nodes(driver, alone)
-    try:
-        async with asyncio.timeout(within_s):
-            cut = {} if left else await instances.release(action.gpus, key_of(action.ref))
-            held = {**await driver.unclean(alone), **cut}
-    except TimeoutError:
-        cut = dict.fromkeys(action.gpus, NO_ANSWER) if action.cut else {}
-        held = dict.fromkeys(action.gpus, f"the driver did not answer for {within_s:.0f} s")
+    with _stopped(deadline):
+        cut = {} if left else await instances.release(action.gpus, key_of(action.ref))
+        held = {**await driver.unclean(alone), **cut}
     opened = (
         await asyncio.to_thread(holders, nodes, action.began_ns, means.resident.processes())
         if nodes and action.began_ns
@@ -119,6 +114,23 @@ async def _look(
         held = {**dict.fromkeys(action.gpus, f"processes are left: {', '.join(left)}"), **held}
     seen = _holders(opened, unseen, action.began_ns) if nodes or unseen else ""
     return Found(left=left, checks=checks_of_means, held=held, cut=cut, holders=seen)
+
+
+@contextmanager
+def _stopped(deadline: asyncio.Timeout) -> Iterator[None]:
+    """Stop the time of a deadline.
+
+    A driver is called for one device after the other, so a call may wait for its turn while another
+    device hangs or is reset. That says nothing about the devices of this check.
+    """
+    loop, until_s = asyncio.get_running_loop(), deadline.when()
+    assert until_s is not None, "a release check has a deadline"
+    left_s = until_s - loop.time()
+    deadline.reschedule(None)
+    try:
+        yield
+    finally:
+        deadline.reschedule(loop.time() + left_s)
 
 
 def _unknown(action: a.CheckRelease, why: str) -> o.ReleaseChecked:
