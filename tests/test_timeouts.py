@@ -97,11 +97,12 @@ STAY: Final[dict[str, str]] = {
         node_budget.REPEAT_NS uploads_nats.ASK_TIMEOUT_S vitals.ASK_S writer.APPEND_BUDGET_S
         writer.RETRY_FIRST_S writer.RETRY_MAX_S""",
     "a supervisor, its zygote and its job on one machine: the end is sure whatever they are": """
-        broker.CONTROL_S broker.ORPHAN_S keeper.CONTROL_SEND_S keeper.RELEASE_S keeper.RESPAWN_S
-        gms.server.CONTROL_S sibling.CONNECT_AGAIN_S sibling.RESPAWN_S sibling.SEND_S
+        broker.CONTROL_S broker.ORPHAN_S keeper.DEATH_S keeper.RELEASE_S keeper.RESPAWN_S
+        gms.server.CONTROL_S sibling.CONNECT_AGAIN_S sibling.RESPAWN_S sibling.DEATH_S
         resident_weights.ANSWER_S gms.engines.HANDSHAKE_NS gms.engines.MEMORY_AGAIN_NS
         gms.engines.MEMORY_NS gms.server.ALONE_NS gms.server.LOOK_NS weight_servers.OPEN_S
-        keeper.CONNECT_AGAIN_S keeper.DEVICE_S keeper.DRIVER_CALL_S keeper.PING_S
+        keeper.CONNECT_AGAIN_S keeper.DEVICE_S keeper.DRIVER_CALL_S control_link.PING_S
+        control_link.ANSWER_S
         channels.CONNECT_S control_client.EXEC_TIMEOUT_S control_client.SIGNAL_TIMEOUT_S
         execs.HANGUP_GRACE_NS
         exec_inside.END_WAIT_S exec_inside.ENTRY_LOOK_S exec_inside.ENTRY_WAIT_S

@@ -26,6 +26,12 @@ class Ended(Exception):
     """The other side closed the connection."""
 
 
+def packed(message: dict[str, Any]) -> bytes:
+    """Return the bytes of a message."""
+    body = msgspec.msgpack.encode(message)
+    return _LENGTH.pack(len(body)) + body
+
+
 class Link:
     """One end of a connection: it collects bytes and descriptors and returns whole messages.
 
@@ -42,8 +48,7 @@ class Link:
 
     def send(self, message: dict[str, Any], descriptor: int = -1) -> None:
         """Send a whole message. Raises OSError (BlockingIOError if the peer does not read)."""
-        body = msgspec.msgpack.encode(message)
-        data = _LENGTH.pack(len(body)) + body
+        data = packed(message)
         rights = [] if descriptor < 0 else [descriptor]
         sent = socket.send_fds(self.stream, [data], rights) if rights else self.stream.send(data)
         while sent < len(data):

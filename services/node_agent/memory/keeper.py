@@ -3,15 +3,14 @@
 Broker or agent may be killed at any moment: what one loses the other has. If both end together,
 only `attempts.json` is left: the attempts in it that still run are admitted as lost (`grants.py`).
 A broker that does not answer is killed and replaced; one whose driver hung is replaced by one that
-does not call this driver. Wedged processes are let go of: the next broker has its own sockets.
+does not call this driver. Wedged processes are let go of: the next broker has its own sockets. No
+exchange with a broker waits in the event loop (`control_link.py`).
 docs/decisions/0037 compares this with other ways. Tests: tests/integration/test_memory_broker.py.
 """
 
 import asyncio
 import logging
 import os
-import signal
-import socket
 import sys
 from collections.abc import Collection, Sequence
 from contextlib import suppress
@@ -23,10 +22,11 @@ import msgspec
 from libs.common.errors import Refused
 from libs.job.device.driver_library import CALL_VARIABLE
 from libs.job.memory.broker_wire import BadMessage, Ended, Link
+from services.node_agent.memory import control_link
 from services.node_agent.memory.broker import BROKER_SOCKET, CONTROL_SOCKET
+from services.node_agent.memory.control_link import ControlLink
 from services.node_agent.memory.device_memory import Device
 from services.node_agent.memory.grants import Attempt, Grant
-from services.node_agent.memory.peers import peer_of
 
 ATTEMPTS: Final = "attempts.json"
 PASSABLE: Final = 0o711
@@ -34,15 +34,12 @@ CONNECT_AGAIN_S: Final = 0.05
 RESPAWN_S: Final = 0.2
 # How long a release may wait for a broker, for example one that is being restarted.
 RELEASE_S: Final = 10.0
-CONTROL_SEND_S: Final = 5.0
+# How long a killed broker may take to end. In a driver's call it may never end.
+DEATH_S: Final = 1.0
 # How long the broker may take to open the drivers of an attempt's devices.
 DEVICE_S: Final = 30.0
 # A call of a vendor's driver takes at most this long.
 DRIVER_CALL_S: Final = "10"
-# The keeper pings the broker every PING_S and kills it after ANSWER_S without an answer: a large
-# host grant may keep the broker busy for a while.
-PING_S: Final = 10.0
-ANSWER_S: Final = 120.0
 
 logger = logging.getLogger(__name__)
 
@@ -64,15 +61,13 @@ class Keeper:
         self.descriptors: dict[int, int] = {}
         self.restarts = 0
         self.pid = 0
-        self._link: Link | None = None
+        self._link: ControlLink | None = None
         self._arriving: Keeper | None = None
         self._ready = asyncio.Event()
         self._ended = asyncio.Event()
         self._releases: dict[str, asyncio.Future[None]] = {}
         self._task: asyncio.Task[None] | None = None
         self._pinging: asyncio.Task[None] | None = None
-        self._answered_s = 0.0
-        self._pidfd = -1
         self._process: asyncio.subprocess.Process | None = None
 
     @property
@@ -133,20 +128,25 @@ class Keeper:
         self._send(message)
 
     async def _ping(self) -> None:
-        """Kill a broker that does not answer."""
-        loop = asyncio.get_running_loop()
+        """Replace a broker that does not answer."""
         while True:
-            await asyncio.sleep(PING_S)
-            if self._link is None:
-                continue
-            if loop.time() - self._answered_s > ANSWER_S:
-                logger.warning("the memory broker does not answer: it is killed and replaced")
-                with suppress(OSError):
-                    signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
-                self._unlink()
-                self._ended.set()
-            else:
-                self._send({"op": "ping"})
+            await asyncio.sleep(control_link.PING_S)
+            if self._link is not None and not self._link.ping({"op": "ping"}):
+                self._replace("does not answer")
+
+    def _replace(self, why: str) -> None:
+        """Kill the broker, and leave its socket to the next one: it may not end at once."""
+        logger.error(
+            "the memory broker in %s %s: it is killed and replaced; if this repeats, look for "
+            "errors of the driver in the kernel's log and restart the machine",
+            *(self.folder, why),
+        )
+        if self._link is not None:
+            self._link.kill()
+        with suppress(OSError):
+            (self.folder / CONTROL_SOCKET).unlink()
+        self._unlink()
+        self._ended.set()
 
     async def release(self, key: str) -> bool:
         """Free all memory of an attempt; return whether the broker confirmed it in time.
@@ -184,7 +184,9 @@ class Keeper:
         self._unlink()
         if not self.attempts and self._process is not None and self._process.returncode is None:
             self._process.kill()
-            await self._process.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(DEATH_S):
+                    await self._process.wait()
         self._forget()
 
     def _admit(self, attempt: Attempt) -> None:
@@ -214,6 +216,8 @@ class Keeper:
 
     async def _start(self) -> None:
         """Start a broker and give it everything that the last one had."""
+        with suppress(OSError):  # its process does not accept connections
+            (self.folder / CONTROL_SOCKET).unlink()
         try:
             self._process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "services.node_agent.memory", str(self.folder.resolve())),
@@ -226,6 +230,8 @@ class Keeper:
             await asyncio.sleep(RESPAWN_S)
             self._ended.set()
             return
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + control_link.ANSWER_S
         while True:
             if self._process.returncode is not None:
                 logger.warning("the memory broker ended with %s", self._process.returncode)
@@ -237,6 +243,10 @@ class Keeper:
                 break
             except OSError:
                 await asyncio.sleep(CONNECT_AGAIN_S)
+            if loop.time() > until_s:
+                self._process.kill()
+                self._replace("does not begin")
+                return
         self.restarts += 1
         self._arriving = None
         self._watch(link)
@@ -252,29 +262,15 @@ class Keeper:
         for key in self._releases:
             self._send({"op": "release", "key": key})
 
-    def _dial(self) -> Link:
-        stream = socket.socket(socket.AF_UNIX)
-        folder = os.open(self.folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            stream.connect(f"/proc/self/fd/{folder}/{CONTROL_SOCKET}")
-        except OSError:
-            stream.close()
-            raise
-        finally:
-            os.close(folder)
-        stream.settimeout(CONTROL_SEND_S)
-        return Link(stream, accepts=True)
+    def _dial(self) -> ControlLink:
+        return ControlLink(self.folder, CONTROL_SOCKET)
 
-    def _watch(self, link: Link) -> None:
+    def _watch(self, link: ControlLink) -> None:
         self._link = link
-        holder, _ = peer_of(link.stream)
-        if holder is not None:
-            with suppress(OSError):
-                self._pidfd = os.pidfd_open(holder.pid)
-        self._answered_s = asyncio.get_running_loop().time()
-        asyncio.get_running_loop().add_reader(link.stream.fileno(), self._read, link)
+        asyncio.get_running_loop().add_reader(link.fileno(), self._read, link)
 
-    def _read(self, link: Link) -> None:
+    def _read(self, control: ControlLink) -> None:
+        link, control.unanswered = control.link, 0
         try:
             link.receive()
             for message in link.messages():
@@ -286,12 +282,9 @@ class Keeper:
 
     def _unlink(self) -> None:
         if self._link is not None:
-            asyncio.get_running_loop().remove_reader(self._link.stream.fileno())
+            asyncio.get_running_loop().remove_reader(self._link.fileno())
             self._link.close()
             self._link = None
-        if self._pidfd >= 0:
-            os.close(self._pidfd)
-            self._pidfd = -1
         if self._arriving is not None:
             self._arriving._forget()
             self._arriving = None
@@ -299,12 +292,10 @@ class Keeper:
     def _send(self, message: dict[str, Any], descriptor: int = -1) -> None:
         """Send to the broker. What gets lost is repeated when the next broker starts."""
         if self._link is not None:
-            with suppress(OSError):
-                self._link.send(message, descriptor)
+            self._link.send(message, descriptor)
 
     def _hear(self, link: Link, message: dict[str, Any]) -> None:
         into = self._arriving or self
-        self._answered_s = asyncio.get_running_loop().time()
         match message["op"]:
             case "attempt":
                 attempt = msgspec.convert(message["attempt"], Attempt)
@@ -323,6 +314,8 @@ class Keeper:
             case "hangs":
                 self.closed[message["driver"]] = message["detail"]
                 logger.warning("a driver hangs: %s; it gives no memory", message["detail"])
+                self._replace("has a driver that hangs")  # it cannot end while the call hangs
+                raise Ended
             case "ready":
                 self.pid = int(message["pid"])
                 self._adopt()

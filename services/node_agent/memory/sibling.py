@@ -1,24 +1,25 @@
-"""A process beside the agent that outlives it: found again or started, and read without blocking.
+"""A process beside the agent that outlives it: found again or started, and never waited for.
 
 `SiblingProcess` connects to the process of an earlier agent, or starts one, and starts the next one
-when it ends. Its owner says what to send and what the messages mean. Tests:
-tests/integration/test_gms_restarts.py.
+when it ends or does not answer. Its owner says what to send and what the messages mean. Tests:
+tests/integration/test_gms_restarts.py, tests/integration/test_hung_siblings.py.
 """
 
 import asyncio
 import logging
-import os
-import socket
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 from libs.job.memory.broker_wire import BadMessage, Ended, Link
+from services.node_agent.memory import control_link
+from services.node_agent.memory.control_link import ControlLink
 
 CONNECT_AGAIN_S: Final = 0.05
 RESPAWN_S: Final = 0.2
-SEND_S: Final = 5.0
+# How long a killed process may take to end. In a driver's call it may never end.
+DEATH_S: Final = 1.0
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +39,9 @@ class Owner(Protocol):
     def ended(self) -> None:
         """The connection is gone; the next process is on its way."""
 
+    def ping(self) -> dict[str, Any]:
+        """Return a message without an effect, which the process answers."""
+
 
 class SiblingProcess:
     """The connection to the process, kept up by `run`. `restarts` counts processes started."""
@@ -52,7 +56,7 @@ class SiblingProcess:
         self.most = most
         self.restarts = 0
         self.process: asyncio.subprocess.Process | None = None
-        self._link: Link | None = None
+        self._link: ControlLink | None = None
         self._ended = asyncio.Event()
 
     async def run(self) -> None:
@@ -60,19 +64,46 @@ class SiblingProcess:
         while True:
             if not self._find():
                 await self._start()
-            await self._ended.wait()
-            self._ended.clear()
+            await self._until_ended()
+
+    async def _until_ended(self) -> None:
+        """Wait until the connection ends; end it if the process does not answer."""
+        while not self._ended.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(control_link.PING_S):
+                    await self._ended.wait()
+                    break
+            if self._link is not None and not self._link.ping(self.owner.ping()):
+                self._replace()
+        self._ended.clear()
+
+    def _replace(self) -> None:
+        """Kill the process, and leave its socket to the next one: it may not end at once."""
+        logger.error(
+            "%s in %s has not answered for %.0f s: it is killed and replaced; if this repeats, "
+            "look for errors of the driver in the kernel's log and restart the machine",
+            *(self.command[2], self.folder, control_link.ANSWER_S),
+        )
+        if self._link is not None:
+            self._link.kill()
+        with suppress(OSError):
+            (self.folder / self.control).unlink()
+        self.unlink()
+        self.owner.ended()
+        self._ended.set()
 
     def send(self, message: dict[str, Any], descriptor: int = -1) -> None:
-        """Send to the process. The owner repeats what gets lost when the next one starts."""
+        """Send to the process. The owner repeats what gets lost when the next one starts.
+
+        The owner keeps the descriptor open until the process has it or the connection ends.
+        """
         if self._link is not None:
-            with suppress(OSError):
-                self._link.send(message, descriptor)
+            self._link.send(message, descriptor)
 
     def unlink(self) -> None:
         """Close the connection; the process lives on."""
         if self._link is not None:
-            asyncio.get_running_loop().remove_reader(self._link.stream.fileno())
+            asyncio.get_running_loop().remove_reader(self._link.fileno())
             self._link.close()
             self._link = None
 
@@ -80,7 +111,12 @@ class SiblingProcess:
         """End the process, if this agent started it."""
         if self.process is not None and self.process.returncode is None:
             self.process.kill()
-            await self.process.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(DEATH_S):
+                    await self.process.wait()
+
+    def _dial(self) -> ControlLink:
+        return ControlLink(self.folder, self.control, self.most)
 
     def _find(self) -> bool:
         try:
@@ -92,6 +128,9 @@ class SiblingProcess:
         return True
 
     async def _start(self) -> None:
+        loop = asyncio.get_running_loop()
+        with suppress(OSError):  # its process does not accept connections
+            (self.folder / self.control).unlink()
         try:
             self.process = await asyncio.create_subprocess_exec(
                 *self.command, stdin=asyncio.subprocess.DEVNULL, start_new_session=True
@@ -101,6 +140,7 @@ class SiblingProcess:
             await asyncio.sleep(RESPAWN_S)
             self._ended.set()
             return
+        until_s = loop.time() + control_link.ANSWER_S
         while True:
             if self.process.returncode is not None:
                 logger.warning("%s ended with %s", self.command[2], self.process.returncode)
@@ -112,28 +152,20 @@ class SiblingProcess:
                 break
             except OSError:
                 await asyncio.sleep(CONNECT_AGAIN_S)
+            if loop.time() > until_s:
+                self.process.kill()
+                self._replace()
+                return
         self.restarts += 1
         self._watch(link)
         self.owner.started()
 
-    def _dial(self) -> Link:
-        stream = socket.socket(socket.AF_UNIX)
-        folder = os.open(self.folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:  # a socket path has at most 107 bytes
-            stream.connect(f"/proc/self/fd/{folder}/{self.control}")
-        except OSError:
-            stream.close()
-            raise
-        finally:
-            os.close(folder)
-        stream.settimeout(SEND_S)
-        return Link(stream, accepts=True, most=self.most)
-
-    def _watch(self, link: Link) -> None:
+    def _watch(self, link: ControlLink) -> None:
         self._link = link
-        asyncio.get_running_loop().add_reader(link.stream.fileno(), self._read, link)
+        asyncio.get_running_loop().add_reader(link.fileno(), self._read, link)
 
-    def _read(self, link: Link) -> None:
+    def _read(self, control: ControlLink) -> None:
+        link, control.unanswered = control.link, 0
         try:
             link.receive()
             for message in link.messages():

@@ -30,6 +30,8 @@ NOTED: Final = "residents.json"
 PASSABLE: Final = 0o711
 # How long a command may wait for the server, for example one that is being restarted.
 ANSWER_S: Final = 10.0
+# The number of a ping: no command has it.
+NO_ASK: Final = 0
 
 logger = logging.getLogger(__name__)
 
@@ -98,7 +100,7 @@ class ResidentWeights:
         self._arriving: Copy | None = None
         self._ready = asyncio.Event()
         self._noting = asyncio.Lock()
-        self._numbers = itertools.count(1)
+        self._numbers = itertools.count(NO_ASK + 1)
         self._asked: dict[int, tuple[dict[str, Any], asyncio.Future[None]]] = {}
         self._task: asyncio.Task[None] | None = None
 
@@ -175,7 +177,8 @@ class ResidentWeights:
     async def _ask(self, message: dict[str, Any]) -> None:
         """Send a command and wait for its answer; the next server gets it again."""
         if self._task is None:
-            await self.open(())
+            async with asyncio.timeout(ANSWER_S):
+                await self.open(())
         number = next(self._numbers)
         message["ask"] = number
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -229,6 +232,10 @@ class ResidentWeights:
     def _begin(self, message: dict[str, Any]) -> None:
         self.pid = int(message["pid"])
         self._ready.set()
+
+    def ping(self) -> dict[str, Any]:
+        """End the sessions of no attempt, which servers of every version answer."""
+        return {"op": "dismiss", "ask": NO_ASK, "key": ""}
 
     def ended(self) -> None:
         """Keep what the server told; the next one begins there."""
