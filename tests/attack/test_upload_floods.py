@@ -65,7 +65,7 @@ async def test_a_tenant_that_uses_its_share_of_the_bucket_leaves_room_for_others
     for number in range(SHARE):
         await sent(world, number)
         await world.submit(upload=name(number))
-    assert "tenant default that live jobs use" in await sent(world, SHARE, 507)
+    assert "tenant default that active jobs use" in await sent(world, SHARE, 507)
     assert len(stored(world)) == SHARE and not world.gateway.shares.uploads.storing
     await world.ask("PUT", "/v1/tenants/physics", 201, json={})
     async with world.as_("member", "ada", "physics") as ada:

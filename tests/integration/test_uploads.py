@@ -4,17 +4,24 @@ to the node that starts the job.
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Sequence
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import msgspec
 import pytest
 
 from libs.common import subjects
+from libs.common.facts import AnyFact
 from libs.common.model import JobId
+from libs.common.state.cluster import Job
+from libs.common.transport.log import Entry
+from libs.common.transport.log_memory import MemoryStream
 from libs.common.transport.uploads import PIECE_BYTES, MemoryUploads, UploadAsk, UploadPiece
+from services.api_gateway.http import uploads
+from services.api_gateway.intents.prune_intents import job_with_upload
 from tests.integration.gateway_world import World, gateway_world
 
 DATA = os.urandom(3 * PIECE_BYTES // 2)
@@ -114,7 +121,7 @@ async def test_a_job_names_only_what_its_own_tenant_has_sent(world: World) -> No
 
 
 async def test_an_upload_that_nothing_uses_is_removed_on_request(world: World) -> None:
-    assert "does not exist" in (await world.ask("DELETE", PATH, 404))["detail"]
+    assert "removed already" in (await world.ask("DELETE", PATH, 404))["detail"]
     assert "64 hexadecimal" in (await world.ask("DELETE", "/v1/uploads/x", 422))["detail"]
     sent = await world.ask("PUT", PATH, 201, data=DATA)
     await world.ask("GET", PATH)
@@ -142,6 +149,80 @@ async def test_an_upload_stays_while_a_job_or_a_model_uses_it(world: World) -> N
     assert "model chat uses upload" in (await world.ask("DELETE", PATH, 409))["detail"]
     await world.ask("DELETE", "/v1/deployments/chat", 202)
     await world.ask("DELETE", PATH)
+
+
+SUBMISSIONS: list[tuple[str, dict[str, Any], int]] = [
+    ("/v1/jobs", {"command": ["true"], "upload": HASH}, 201),
+    ("/v1/jobs:batch", {"jobs": [{"command": ["true"], "upload": HASH}] * 2}, 200),
+    ("/v1/deployments", {"name": "chat", "command": ["serve"], "upload": HASH}, 201),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "status"), SUBMISSIONS)
+async def test_an_upload_stays_while_its_job_or_model_is_recorded(
+    world: World, monkeypatch: pytest.MonkeyPatch, path: str, body: dict[str, Any], status: int
+) -> None:
+    await world.ask("PUT", PATH, 201, data=DATA)
+    recorded, checked, go = world.gateway.record, asyncio.Event(), asyncio.Event()
+
+    async def record(*facts: AnyFact) -> int:
+        checked.set()
+        await go.wait()
+        return await recorded(*facts)
+
+    monkeypatch.setattr(world.gateway, "record", record)
+    submitting = asyncio.create_task(world.ask("POST", path, status, json=body))
+    await checked.wait()
+    assert "another request" in (await world.ask("DELETE", PATH, 409))["detail"]
+    go.set()
+    await submitting
+    assert "uses upload" in (await world.ask("DELETE", PATH, 409))["detail"]
+    assert kept(world) == {("default", HASH): DATA}
+
+
+async def test_a_gateway_that_lags_removes_no_upload_of_a_job_that_another_acknowledged(
+    tmp_path: Path,
+) -> None:
+    stream, go = MemoryStream(), asyncio.Event()
+    async with (
+        gateway_world(tmp_path, stream) as one,
+        gateway_world(tmp_path, stream, instance="b") as lagging,
+    ):
+        lagging.gateway.uploads = one.gateway.uploads
+        await one.ask("PUT", PATH, 201, data=DATA)
+        folded = lagging.gateway._fold
+
+        async def late(batch: Sequence[Entry]) -> None:
+            await go.wait()
+            await folded(batch)
+
+        lagging.gateway._fold = late  # type: ignore[method-assign]
+        job = await one.submit(upload=HASH)
+        removing = asyncio.create_task(lagging.ask("DELETE", PATH, 409))
+        await asyncio.sleep(0.1)
+        go.set()
+        assert f"job {job['id']} uses upload" in (await removing)["detail"]
+        assert kept(one)
+
+
+async def test_a_removal_looks_at_the_tenant_s_jobs_in_parts(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+
+    def noted(jobs: Iterable[Job | None], sha256: str) -> str:
+        part = list(jobs)
+        sizes.append(len(part))
+        return job_with_upload(part, sha256)
+
+    monkeypatch.setattr(uploads, "SCAN_SLICE", 2)
+    monkeypatch.setattr(uploads, "job_with_upload", noted)
+    await world.ask("PUT", PATH, 201, data=DATA)
+    job_id = (await world.submit(upload=HASH))["id"]
+    for _ in range(4):
+        await world.submit()
+    assert f"job {job_id} uses" in (await world.ask("DELETE", PATH, 409))["detail"]
+    assert sizes == [2, 2, 1]
 
 
 async def test_only_the_node_of_the_present_attempt_is_given_the_upload_and_only_while_it_lives(

@@ -31,6 +31,10 @@ class Slow(MemoryUploads):
         await super().remove(tenant, sha256)
 
 
+async def unused() -> None:
+    return
+
+
 async def slow() -> Slow:
     store = Slow()
     for key in (KEY, OTHER):
@@ -64,15 +68,42 @@ async def test_a_young_archive_is_discarded_unless_a_request_uses_it() -> None:
     store.go.set()
     assert await turns.find(store, KEY, 5) is not None
     async with turns.stores(KEY, 9):
-        assert not await turns.discard(store, KEY)
+        assert not await turns.discard(store, KEY, unused)
+    with turns.uses(KEY), turns.uses(KEY):
+        assert not await turns.discard(store, KEY, unused)
     store.go.clear()
     finding = asyncio.create_task(turns.find(store, KEY, 5))
     await asyncio.sleep(0)
-    assert not await turns.discard(store, KEY)
+    assert not await turns.discard(store, KEY, unused)
     store.go.set()
     assert await finding is not None
-    assert await turns.discard(store, KEY) and not turns.young(5)
+    assert await turns.discard(store, KEY, unused) and not turns.young(5)
     assert KEY not in store.archives
+
+
+async def test_no_request_begins_to_use_an_archive_between_the_check_and_its_removal() -> None:
+    turns, store = UploadTurns(), await slow()
+    store.go.set()
+    finding: list[asyncio.Task[Upload | None]] = []
+
+    async def check() -> None:
+        finding.append(asyncio.create_task(turns.find(store, KEY, 5)))
+        await asyncio.sleep(0.01)
+
+    assert await turns.discard(store, KEY, check)
+    assert await finding[0] is None
+
+
+async def test_an_archive_that_the_check_finds_in_use_stays() -> None:
+    turns, store = UploadTurns(), await slow()
+    store.go.set()
+
+    async def used() -> None:
+        raise ValueError("in use")
+
+    with pytest.raises(ValueError, match="in use"):
+        await turns.discard(store, KEY, used)
+    assert await turns.find(store, KEY, 5) is not None
 
 
 async def test_an_archive_stays_while_a_request_looks_for_it() -> None:

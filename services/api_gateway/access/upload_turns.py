@@ -1,13 +1,14 @@
 """Orders the requests of one gateway that store, find and remove the same archive of uploads.
 
-Equal archives are stored one after another, so the later ones find the first. A removal spares
-each archive that a request found within the last hour, because its job may be about to be
-submitted. A request that asks for an archive during its removal waits for the end of that.
+Equal archives are stored one after another, so the later ones find the first. Pruning spares each
+archive that a request found within the last hour, because its job may be about to be submitted. A
+removal on request does not, but it spares the archives whose jobs and models are being recorded. A
+request that asks for an archive during its removal waits for the end of that.
 Tests: tests/unit/test_upload_turns.py, tests/attack/test_upload_floods.py.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Container, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Container, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Final
 
@@ -31,8 +32,8 @@ class UploadTurns:
         self.storing: dict[Key, int] = {}
         # When each archive was found last, the oldest first.
         self._found: dict[Key, int] = {}
-        # How many requests look for each archive at the moment.
-        self._asking: dict[Key, int] = {}
+        # How many requests look for each archive, or record a job that uses it, at the moment.
+        self._using: dict[Key, int] = {}
         self._stored: dict[Key, asyncio.Event] = {}
         self._removed: dict[Key, asyncio.Event] = {}
 
@@ -53,18 +54,24 @@ class UploadTurns:
         """
         while (ended := self._removed.get(key)) is not None:
             await ended.wait()
-        self._asking[key] = self._asking.get(key, 0) + 1
-        try:
+        with self.uses(key):
             upload = await store.find(*key)
-        finally:
-            self._asking[key] -= 1
-            if not self._asking[key]:
-                del self._asking[key]
         if upload is not None:
             self._found.pop(key, None)
             self._found[key] = now_ns
             self.young(now_ns)
         return upload
+
+    @contextmanager
+    def uses(self, key: Key) -> Iterator[None]:
+        """Let no request of this gateway begin to remove the archive within the block."""
+        self._using[key] = self._using.get(key, 0) + 1
+        try:
+            yield
+        finally:
+            self._using[key] -= 1
+            if not self._using[key]:
+                del self._using[key]
 
     async def remove(
         self, store: UploadStore, key: Key, needed: Container[Key], now_ns: int
@@ -81,20 +88,27 @@ class UploadTurns:
             return False
         return await self._removes(store, key)
 
-    async def discard(self, store: UploadStore, key: Key) -> bool:
+    async def discard(
+        self, store: UploadStore, key: Key, check: Callable[[], Awaitable[None]]
+    ) -> bool:
         """Remove an archive even if it is young; return False if it is in use by a request.
 
-        Raises Unavailable.
+        `check` raises if a job or a model uses the archive. No request begins to use the archive
+        between the check and the removal. Raises Unavailable.
         """
-        if key in self._stored or not await self._removes(store, key):
+        if key in self._stored or not await self._removes(store, key, check):
             return False
         self._found.pop(key, None)
         return True
 
-    async def _removes(self, store: UploadStore, key: Key) -> bool:
-        if key in self._asking or key in self._removed:
+    async def _removes(
+        self, store: UploadStore, key: Key, check: Callable[[], Awaitable[None]] | None = None
+    ) -> bool:
+        if key in self._using or key in self._removed:
             return False
         with _busy(self._removed, key):
+            if check is not None:
+                await check()
             await store.remove(*key)
         return True
 

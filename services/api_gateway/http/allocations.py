@@ -2,6 +2,7 @@
 whether a job would start now, and where.
 """
 
+from contextlib import ExitStack
 from functools import partial
 
 import msgspec
@@ -87,8 +88,9 @@ async def list_holds(request: Request) -> Response:
 async def allocate(request: Request) -> Response:
     """Request devices without a command, for a time that begins with their placement."""
     read(request, Query)
-    fact, once = await job_fact(request, "allocation", allocation_intents.allocation)
-    job, status, headers = await submitted(gateway_of(request), fact, once)
+    with ExitStack() as uses:
+        fact, once = await job_fact(request, "allocation", allocation_intents.allocation, uses)
+        job, status, headers = await submitted(gateway_of(request), fact, once)
     return _answer_with(
         request, job, status, {"location": f"/v1/allocations/{job.job_id}", **headers}
     )

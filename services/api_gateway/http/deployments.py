@@ -3,6 +3,7 @@
 Replicas are jobs: their output, history and explanation are under /v1/jobs.
 """
 
+from contextlib import ExitStack
 from functools import partial
 
 from msgspec.structs import replace
@@ -101,9 +102,10 @@ async def _deploy_once(request: Request, body: object, once: Once) -> Response:
 
 async def _deploy(gateway: Gateway, fact: ModelDeployed, status: int) -> Response:
     secret_intents.check(gateway.cluster, fact.tenant, fact.spec.secrets, fact.spec.env)
-    await uploads.check(gateway, fact.tenant, fact.spec.upload)
-    pool_fields.check_cluster(gateway.cluster, replica_spec(fact.spec, fact.name, 0))
-    await gateway.record(fact)
+    with ExitStack() as uses:
+        await uploads.check(gateway, fact.tenant, fact.spec.upload, uses)
+        pool_fields.check_cluster(gateway.cluster, replica_spec(fact.spec, fact.name, 0))
+        await gateway.record(fact)
     model = gateway.cluster.models[fact.name]
     if model.tenant != fact.tenant:
         raise Problem(

@@ -7,6 +7,7 @@ tests/integration/test_gateway_batch.py.
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import ExitStack
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -47,14 +48,15 @@ async def submit_jobs(request: Request) -> Response:
     principal, header = principal_of(request), request.headers.get(idempotency.HEADER)
     keys = idempotency.once_each(header, "batch", principal, body, len(asked.jobs))
     batch = _Batch(request, keys, atomic=asked.all_or_nothing, dry=query.dry_run)
-    async with batch.gateway.claims.of(keys[0].id):
-        batch.check_keys()
-        for place, job in enumerate(asked.jobs):
-            await batch.add(place, job)
-            # The next job waits for the tenant's turn, and other requests are served.
-            await asyncio.sleep(0)
-        await batch.record()
-        found = await batch.results()
+    with batch.uses:
+        async with batch.gateway.claims.of(keys[0].id):
+            batch.check_keys()
+            for place, job in enumerate(asked.jobs):
+                await batch.add(place, job)
+                # The next job waits for the tenant's turn, and other requests are served.
+                await asyncio.sleep(0)
+            await batch.record()
+            found = await batch.results()
     accepted = sum(result.problem is None for result in found)
     shown = BatchAnswer(
         jobs=found,
@@ -70,7 +72,8 @@ class _Batch:
     """The jobs of one request.
 
     `waiting` are the places and facts of the jobs that are not recorded yet. `atomic`: all jobs or
-    none. `stopped` refuses all further jobs: a commit failed, and they may depend on its jobs.
+    none. `stopped` refuses all further jobs: a commit failed, and they may depend on its jobs. The
+    uploads of the jobs are not removed until `uses` ends.
     """
 
     def __init__(self, request: Request, keys: Sequence[Once], atomic: bool, dry: bool) -> None:
@@ -79,6 +82,7 @@ class _Batch:
         self.keys = keys
         self.atomic, self.dry = atomic, dry
         self.names = batch_intents.Names()
+        self.uses = ExitStack()
         self.facts: dict[int, JobSubmitted] = {}
         self.problems: dict[int, Problem] = {}
         self.denied: dict[int, str] = {}
@@ -112,7 +116,7 @@ class _Batch:
     async def _checked(self, place: int, job: object) -> JobSubmitted:
         body = signed(principal_of(self.request), job)
         return await checked_fact(
-            self.request, body, self.keys[place], job_intents.submission, self._named
+            self.request, body, self.keys[place], job_intents.submission, self._named, self.uses
         )
 
     def _named(self, ref: str) -> JobId:

@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from typing import Final
 
 import msgspec
@@ -103,10 +104,11 @@ class WhyQuery(Query, frozen=True):
 async def submit(request: Request) -> Response:
     """Submit a job. The answer comes when the job is stored and visible to the next read."""
     query = read(request, SubmitQuery)
-    fact, once = await job_fact(request, "job", job_intents.submission)
-    if query.dry_run:
-        return answer({"dry_run": True, "user": fact.user, "spec": fact.spec, "warnings": []})
-    job, status, headers = await submitted(gateway_of(request), fact, once)
+    with ExitStack() as uses:
+        fact, once = await job_fact(request, "job", job_intents.submission, uses)
+        if query.dry_run:
+            return answer({"dry_run": True, "user": fact.user, "spec": fact.spec, "warnings": []})
+        job, status, headers = await submitted(gateway_of(request), fact, once)
     return answer(
         job_shown(gateway_of(request).cluster, job),
         status,
@@ -115,12 +117,20 @@ async def submit(request: Request) -> Response:
 
 
 async def job_fact(
-    request: Request, kind: str, meaning: Callable[[object, JobId], JobSubmitted]
+    request: Request,
+    kind: str,
+    meaning: Callable[[object, JobId], JobSubmitted],
+    uses: ExitStack,
 ) -> tuple[JobSubmitted, Once]:
-    """Return the fact for the body, checked against the cluster's state. Raises Refused."""
+    """Return the fact for the body, checked against the cluster's state. Raises Refused.
+
+    Its upload is not removed until `uses` ends.
+    """
     tenant, body = principal_of(request).tenant, await signed_body_of(request)
     once = idempotency.once(request.headers.get(idempotency.HEADER), kind, tenant, body)
-    fact = await checked_fact(request, body, once, meaning, lambda ref: job_of(request, ref).job_id)
+    fact = await checked_fact(
+        request, body, once, meaning, lambda ref: job_of(request, ref).job_id, uses
+    )
     return fact, once
 
 
@@ -130,10 +140,12 @@ async def checked_fact(
     once: Once,
     meaning: Callable[[object, JobId], JobSubmitted],
     named: Callable[[str], JobId],
+    uses: ExitStack,
 ) -> JobSubmitted:
     """Return the fact for one job of the request, checked against the cluster's state.
 
-    `named` returns the id of a job that `after` names. Raises Refused and Problem.
+    `named` returns the id of a job that `after` names. The job's upload is not removed until `uses`
+    ends. Raises Refused and Problem.
     """
     gateway, tenant = gateway_of(request), principal_of(request).tenant
     job_id = JobId("j" + once.id) if once.id else gateway.lookup.new_job_id()
@@ -146,7 +158,7 @@ async def checked_fact(
     )
     if job_id not in gateway.cluster.jobs:
         secret_intents.check(gateway.cluster, tenant, fact.spec.secrets, fact.spec.env)
-        await uploads.check(gateway, tenant, fact.spec.upload)
+        await uploads.check(gateway, tenant, fact.spec.upload, uses)
         spec = order_intents.check_order(gateway.cluster, fact.spec, named)
         order_intents.check_dependencies(gateway.cluster, spec, fact.tenant)
         pool_fields.check_cluster(gateway.cluster, spec)

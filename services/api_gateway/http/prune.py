@@ -40,7 +40,7 @@ async def prune(request: Request) -> Response:
     """Remove old output of ended jobs from every node.
 
     Removes what ended longer than `older_than_s` ago, then the oldest until `keep_bytes` are left,
-    and by the same bounds uploads that no live job uses.
+    and by the same bounds uploads that no active job uses.
     """
     read(request, Query)
     gateway, ask = gateway_of(request), prune_request(await body_of(request))

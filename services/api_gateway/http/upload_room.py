@@ -1,7 +1,7 @@
 """Bounds what one tenant may store of the uploads of all.
 
 A tenant's archives may need at most four times what is free in the bucket, as with all shares
-(`libs/common/open_share.py`). If they need more, the oldest that no live job uses are removed.
+(`libs/common/open_share.py`). If they need more, the oldest that no active job uses are removed.
 Archives of other tenants stay. Tests: tests/attack/test_upload_floods.py.
 """
 
@@ -29,7 +29,7 @@ async def room_for(
     The archive counts for the tenant at once. Equal archives wait for each other, and the body gets
     the one that was stored meanwhile; then it stores nothing. Several gateways may store archives
     of a tenant at the same time, each without knowing of the others. So the room is checked again
-    afterwards. Then the archive stays if another request found it, or if a live job uses it.
+    afterwards. Then the archive stays if another request found it, or if an active job uses it.
     Raises Problem 507, and Unavailable.
     """
     turns, key, counted = gateway.shares.uploads, (tenant, sha256), max(COUNTED_BYTES_MIN, size)
@@ -68,7 +68,7 @@ async def _make(gateway: Gateway, tenant: str, counted: int) -> None:
 
 
 def uploads_in_use(gateway: Gateway) -> dict[tuple[str, str], None]:
-    """Return the archives that stay: those of live jobs and models, those that a request of this
+    """Return the archives that stay: those of active jobs and models, those that a request of this
     gateway found within the last hour, and those that it is storing.
     """
     turns = gateway.shares.uploads
@@ -103,7 +103,7 @@ def _counted(upload: Upload) -> int:
 def _full(tenant: str) -> Problem:
     return Problem(
         507,
-        f"the uploads of tenant {tenant} that live jobs use or that were sent within the last hour "
-        "fill the share of the bucket that one tenant may have now: end jobs, wait, remove uploads "
-        "with `muster upload rm`, or ask an administrator to enlarge the bucket UPLOADS",
+        f"the uploads of tenant {tenant} that active jobs use or that were sent within the last "
+        "hour fill the share of the bucket that one tenant may have now: end jobs, wait, remove "
+        "uploads with `muster upload rm`, or ask an administrator to enlarge the bucket UPLOADS",
     )

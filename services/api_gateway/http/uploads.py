@@ -6,7 +6,10 @@ wrong archive is never stored.
 
 import asyncio
 import hashlib
+import sys
 import tempfile
+from contextlib import ExitStack
+from functools import partial
 from io import BufferedRandom
 from typing import Final
 
@@ -32,17 +35,22 @@ from services.api_gateway.http.queries import (
 )
 from services.api_gateway.http.routing import APIRouter
 from services.api_gateway.http.upload_room import room_for
-from services.api_gateway.intents.prune_intents import user_of_upload
+from services.api_gateway.intents.prune_intents import job_with_upload, model_with_upload
 from services.api_gateway.problems import Problem
+from services.api_gateway.views.index import Place
 
 WRITE_BYTES: Final = 1 << 20
+# Jobs that are looked at before other requests get their turn.
+SCAN_SLICE: Final = 500
+# Behind the last place of a list of jobs.
+LAST: Final = Place(sys.maxsize, 0)
 
 router = APIRouter(tags=["jobs"])
 
 
 @router.get("/v1/uploads/{sha256}", openapi_extra=documented(Query))
 async def find(request: Request, sha256: str) -> Response:
-    """Show an archive of the own tenant; 404 if it does not exist."""
+    """Show an upload of the own tenant; 404 if it does not exist."""
     read(request, Query)
     found = await kept(gateway_of(request), principal_of(request).tenant, sha256)
     if found is None:
@@ -78,35 +86,75 @@ async def send(request: Request, sha256: str) -> Response:
 
 @router.delete("/v1/uploads/{sha256}", openapi_extra=documented(Query))
 async def remove(request: Request, sha256: str) -> Response:
-    """Remove an archive of the own tenant. One that a live job or a deployed model uses stays."""
+    """Remove an upload of the own tenant.
+
+    An upload that an active job or a deployed model uses is not removed (409).
+    """
     gateway, _ = await settled(request, Query)
     tenant = principal_of(request).tenant
     _check_name(sha256)
     found = await gateway.uploads.find(tenant, sha256)
     if found is None:
-        raise _unknown(sha256)
-    if user := user_of_upload(gateway.cluster, tenant, sha256):
-        text = f"{user} uses upload {sha256}: cancel the job or undeploy the model first"
-        raise Problem(409, text)
-    if not await gateway.shares.uploads.discard(gateway.uploads, (tenant, sha256)):
-        text = f"another request stores, finds or removes upload {sha256} now: try again"
+        raise Problem(
+            404,
+            f"upload {sha256} does not exist in this tenant: it was removed already, or the "
+            "directory changed since it was sent; give the SHA-256 that `muster describe JOB` "
+            "shows",
+        )
+    turns, unused = gateway.shares.uploads, partial(_check_unused, gateway, tenant, sha256)
+    if not await turns.discard(gateway.uploads, (tenant, sha256), unused):
+        text = f"another request stores, uses or removes upload {sha256} now: try again"
         raise Problem(409, text)
     return answer(_upload_shown(found))
+
+
+async def _check_unused(gateway: Gateway, tenant: str, sha256: str) -> None:
+    """Raise Problem 409 if an active job or a deployed model of the tenant uses the upload.
+
+    First the gateway folds all that the log has now, so it knows each job that any gateway has
+    acknowledged by now.
+    """
+    _, last = await gateway.log.bounds()
+    await gateway.settle(last)
+    if user := await _user_of(gateway, tenant, sha256):
+        text = f"{user} uses upload {sha256}: cancel the job or undeploy the model first"
+        raise Problem(409, text)
+
+
+async def _user_of(gateway: Gateway, tenant: str, sha256: str) -> str:
+    """Return an active job or a deployed model that uses the upload; empty if none does.
+
+    The newest jobs come first. Other requests are served between parts of the list.
+    """
+    first = LAST
+    while places := gateway.index.listed_back(first, SCAN_SLICE, tenant):
+        jobs = (gateway.cluster.jobs.get(place.job_id) for place in places)
+        if user := job_with_upload(jobs, sha256):
+            return user
+        first = places[-1]
+        await asyncio.sleep(0)
+    return model_with_upload(gateway.cluster, tenant, sha256)
 
 
 async def kept(gateway: Gateway, tenant: str, sha256: str) -> Upload | None:
     """Return the upload; None if it is not stored.
 
-    It stays for an hour from now on. Raises Refused and Unavailable.
+    Pruning spares it for an hour from now on. Raises Refused and Unavailable.
     """
     _check_name(sha256)
     now_ns = gateway.clock.wall_ns()
     return await gateway.shares.uploads.find(gateway.uploads, (tenant, sha256), now_ns)
 
 
-async def check(gateway: Gateway, tenant: str, sha256: str) -> None:
-    """Check that a job's upload exists. Raises Refused."""
-    if sha256 and await kept(gateway, tenant, sha256) is None:
+async def check(gateway: Gateway, tenant: str, sha256: str, uses: ExitStack) -> None:
+    """Check that a job's upload exists. Raises Refused.
+
+    This gateway does not remove it until `uses` ends: after the job is recorded and folded.
+    """
+    if not sha256:
+        return
+    uses.enter_context(gateway.shares.uploads.uses((tenant, sha256)))
+    if await kept(gateway, tenant, sha256) is None:
         raise Refused(
             f"upload: tenant {tenant} has no upload {sha256[:12]}: send it with PUT /v1/uploads, "
             "or use `muster run --upload DIR`"

@@ -9,7 +9,7 @@ from typing import Final
 from libs.common.errors import Refused
 from libs.common.life import job_life
 from libs.common.messages import PruneAsk
-from libs.common.state.cluster import Cluster
+from libs.common.state.cluster import Cluster, Job
 from libs.common.transport.uploads import Upload
 from services.api_gateway.intents.fields import check_known, check_range, convert, names_of
 from services.api_gateway.times import instant_ns
@@ -21,7 +21,7 @@ FIELDS: Final = names_of(PruneAsk)
 
 
 def needed_uploads(cluster: Cluster) -> dict[tuple[str, str], None]:
-    """Return the uploads, by tenant and hash, that live jobs and deployed models use."""
+    """Return the uploads, by tenant and hash, that active jobs and deployed models use."""
     needed: dict[tuple[str, str], None] = {
         (job.tenant, job.spec.upload): None
         for job in cluster.jobs.values()
@@ -33,11 +33,16 @@ def needed_uploads(cluster: Cluster) -> dict[tuple[str, str], None]:
     return needed
 
 
-def user_of_upload(cluster: Cluster, tenant: str, sha256: str) -> str:
-    """Return a live job or a deployed model that uses an upload, in words; empty if none does."""
-    for job in cluster.jobs.values():
-        if job.tenant == tenant and job.spec.upload == sha256 and job.state not in job_life.ENDED:
+def job_with_upload(jobs: Iterable[Job | None], sha256: str) -> str:
+    """Return an active job that uses the upload, in words; empty if none of them does."""
+    for job in jobs:
+        if job is not None and job.spec.upload == sha256 and job.state not in job_life.ENDED:
             return f"job {job.job_id}"
+    return ""
+
+
+def model_with_upload(cluster: Cluster, tenant: str, sha256: str) -> str:
+    """Return a deployed model that uses the upload, in words; empty if none does."""
     for model in cluster.models.values():
         if model.deployed and model.tenant == tenant and model.spec.upload == sha256:
             return f"model {model.name}"
