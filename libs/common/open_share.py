@@ -2,8 +2,10 @@
 
 Open requests and kept bytes of a gateway are such things, and threads of an agent. A tenant may
 hold at most FREE_TIMES as much as is free at the moment (the dynamic thresholds of Choudhury and
-Hahne). One tenant alone can hold 4/5 of all, two can hold 4/9 each, and a tenant that comes later
-always finds something free. Pure. Tests: tests/unit/test_open_share.py.
+Hahne). One tenant alone can hold 4/5 of all, and two can hold 4/9 each. A tenant that comes later
+finds something free if the whole is large. Of a small number, a few tenants together can hold all:
+of 32 places three tenants that come one after another get 26, 5 and 1. Pure.
+Tests: tests/unit/test_open_share.py.
 """
 
 from typing import Final

@@ -52,17 +52,30 @@ async def test_a_thread_that_waits_too_long_keeps_its_place_until_it_ends(
 ) -> None:
     monkeypatch.setattr(engine_readers, "READ_S", SHORT_S)
     stuck = files.begin("stuck", 2 * READERS)
-    errors = await asyncio.gather(*stuck, return_exceptions=True)
-    assert {str(error) for error in errors} == {
-        f"its engine and configuration could not be read within {SHORT_S:g} s"
-    }
-    assert files.readers.share.held
-    with pytest.raises(TimeoutError):
+    errors = [str(error) for error in await asyncio.gather(*stuck, return_exceptions=True)]
+    held = files.readers.share.held
+    late = f"its engine and configuration could not be read within {SHORT_S:g} s"
+    assert errors[:held] == [late] * held
+    assert all("no thread was free" in error for error in errors[held:])
+    with pytest.raises(TimeoutError, match="check the file systems"):
         await files.readers.read("stuck", lambda: "key")
     files.answers.set()
     while files.readers.share.held:
         await asyncio.sleep(0)
     assert await files.readers.read("stuck", lambda: "key") == "key"
+
+
+async def test_a_reading_whose_thread_cannot_be_started_holds_no_place(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start)
+        with pytest.raises(RuntimeError, match="new thread"):
+            await files.readers.read("a", lambda: "key")
+    assert files.readers.share.held == 0
 
 
 async def test_a_reading_that_fails_gives_its_thread_back(files: Files) -> None:

@@ -26,6 +26,24 @@ def test_ports_differ_and_no_outgoing_connection_gets_one(outgoing: Path) -> Non
     assert servers.PORTS_FROM <= servers.free_port_run(3) < 32_768
 
 
+def test_all_ports_of_a_run_are_below_those_of_outgoing_connections(
+    outgoing: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(servers, "free_ports", lambda count: [32_766, 32_764])
+    monkeypatch.setattr(servers, "port_is_free", lambda host, port: True)
+    assert servers.free_port_run(3) == 32_764
+
+
+@pytest.mark.parametrize("text", [None, "", "none"])
+def test_all_ports_are_used_where_the_range_cannot_be_read(
+    outgoing: Path, text: str | None
+) -> None:
+    outgoing.unlink()
+    if text is not None:
+        outgoing.write_text(text)
+    assert len(servers.free_ports(5)) == 5
+
+
 def test_all_ports_are_used_where_the_kernel_leaves_few(outgoing: Path) -> None:
     outgoing.write_text("1024 65535")
     assert len(servers.free_ports(5)) == 5

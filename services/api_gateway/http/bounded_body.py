@@ -14,9 +14,10 @@ from services.api_gateway.http.edge_problems import too_much
 from services.api_gateway.problems import Problem
 
 # A request that frees resources must pass when its tenant is at its share, so the first bytes of
-# its body do not count. They need little memory, because the number of open requests is bounded.
+# its body do not count. So must the renewal of a lock, without which its holder loses its work.
+# Each open connection needs more memory than these bytes.
 UNCOUNTED_BYTES: Final = 4 << 10
-FREEING: Final = re.compile(r"/v1/(jobs/[^/]+/(cancel|kill)|locks/[^/]+/release)")
+FREEING: Final = re.compile(r"/v1/(jobs/[^/]+/(cancel|kill)|locks/[^/]+/(release|renew))")
 
 
 class BoundedBody:
@@ -81,7 +82,10 @@ class BoundedBody:
 
 
 def uncounted_bytes(method: str, path: str) -> int:
-    """Return how many bytes of a request's body do not count: none, unless it frees resources."""
+    """Return how many bytes of a request's body do not count.
+
+    None, unless the request frees resources or renews a lock.
+    """
     frees = method == "DELETE" or (method == "POST" and FREEING.fullmatch(path) is not None)
     return UNCOUNTED_BYTES if frees else 0
 

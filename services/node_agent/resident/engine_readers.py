@@ -34,19 +34,27 @@ class EngineReaders:
 
         Raises TimeoutError if that takes too long; then `work` keeps its thread until it ends.
         """
+        error = (
+            f"no thread was free within {READ_S:g} s to read its engine and configuration, because "
+            "earlier starts of this node still read theirs: check the file systems of those models"
+        )
         try:
             async with asyncio.timeout(READ_S):
                 while self.share.take(tenant):
                     await self._freed.wait()
+                error = f"its engine and configuration could not be read within {READ_S:g} s"
                 return await asyncio.wrap_future(self._begin(tenant, work))
         except TimeoutError:
-            raise TimeoutError(
-                f"its engine and configuration could not be read within {READ_S:g} s"
-            ) from None
+            raise TimeoutError(error) from None
 
     def _begin(self, tenant: str, work: Callable[[], Read]) -> Future[Read]:
         """Give the work to a thread. One is free, because there are as many as places."""
-        loop, reading = asyncio.get_running_loop(), self._threads.submit(work)
+        loop = asyncio.get_running_loop()
+        try:
+            reading = self._threads.submit(work)
+        except RuntimeError:  # no thread can be started
+            self._give_back(tenant)
+            raise
         reading.add_done_callback(partial(self._ended, loop, tenant))
         return reading
 
