@@ -1,4 +1,6 @@
-"""A tenant deploys as many models as its limit says, also with many requests at one moment."""
+"""A tenant deploys as many models as its limit says, also with many requests at one moment, and
+adds only so many names to the state.
+"""
 
 import asyncio
 from pathlib import Path
@@ -6,6 +8,7 @@ from typing import Any, Final
 
 import pytest
 
+from services.api_gateway.intents import model_intents
 from tests.integration.gateway_world import World, gateway_world
 
 pytestmark = pytest.mark.attack
@@ -40,3 +43,20 @@ async def test_a_tenant_deploys_no_more_models_than_it_may_have(tmp_path: Path) 
             await ada.ask("POST", "/v1/deployments", 201, json=model("late"))
             await world.ask("PUT", "/v1/tenants/physics", 200, json={})
             await ada.ask("POST", "/v1/deployments", 201, json=model(first))
+
+
+async def test_a_tenant_adds_no_more_names_by_undeploying_than_it_may_have_models(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_intents, "MODELS_DEFAULT", LIMIT)
+    async with gateway_world(tmp_path) as world:
+        await world.ask("PUT", "/v1/tenants/physics", 201, json={"max_models": 1})
+        async with world.as_("member", "ada", "physics") as ada:
+            for number in range(LIMIT):
+                await ada.ask("POST", "/v1/deployments", 201, json=model(f"m-{number}"))
+                await ada.ask("DELETE", f"/v1/deployments/m-{number}", 202)
+            refused = await ada.ask("POST", "/v1/deployments", 422, json=model("late"))
+            assert "undeployed 3 models within the last hour" in refused["detail"]
+            await ada.ask("POST", "/v1/deployments", 201, json=model("m-0"))
+        await world.ask("POST", "/v1/deployments", 201, json=model("of-another-tenant"))
+        assert len(world.gateway.cluster.models) == LIMIT + 1

@@ -21,6 +21,7 @@ from services.api_gateway.intents.model_intents import (
     scaling,
     undeployment,
 )
+from services.api_gateway.openai.names import FORMER_NS
 
 TENANT = TenantId("default")
 HASH = "ab" * 32
@@ -62,11 +63,25 @@ def test_deployed_models_of_a_tenant_are_bounded() -> None:
         cluster.models[f"m-{number}"] = known(name=f"m-{number}")
     cluster.models["old"] = known(name="old", deployed=False)
     cluster.models["foreign"] = known(name="foreign", tenant=TenantId("physics"))
-    check_count(cluster, Tenant(TENANT, max_models=3), "chat")
-    check_count(cluster, Tenant(TENANT), "chat")
+    check_count(cluster, Tenant(TENANT, max_models=3), "chat", 0)
+    check_count(cluster, Tenant(TENANT), "chat", 0)
     with pytest.raises(Refused, match="may have 2 deployed models and has 2: undeploy one"):
-        check_count(cluster, Tenant(TENANT, max_models=2), "chat")
+        check_count(cluster, Tenant(TENANT, max_models=2), "chat", 0)
     assert Tenant(TENANT).models_max == MODELS_DEFAULT
+
+
+def test_new_names_are_bounded_by_the_models_undeployed_within_an_hour() -> None:
+    cluster, tenant = Cluster(), Tenant(TENANT, max_models=MODELS_DEFAULT + 1)
+    for number in range(MODELS_DEFAULT):
+        name = f"m-{number}"
+        cluster.models[name] = known(name=name, deployed=False, undeployed_ns=5)
+    check_count(cluster, tenant, "chat", 5)
+    for refused in (Tenant(TENANT), Tenant(TENANT, max_models=1)):
+        with pytest.raises(Refused, match=f"undeployed {MODELS_DEFAULT} models within the last"):
+            check_count(cluster, refused, "chat", 5 + FORMER_NS - 1)
+    check_count(cluster, Tenant(TENANT), "m-0", 5)
+    check_count(cluster, Tenant(TENANT), "chat", 5 + FORMER_NS)
+    check_count(cluster, Tenant(TenantId("physics")), "chat", 5)
 
 
 def test_a_variable_may_hold_the_replica_s_own_key_and_no_other() -> None:

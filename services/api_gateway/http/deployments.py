@@ -96,7 +96,7 @@ async def _deploy_once(request: Request, body: object, once: Once) -> Response:
         )
     fact = model_intents.deployment(body, known, TenantId(tenant))
     limits = gateway.cluster.tenants.get(fact.tenant) or Tenant(fact.tenant)
-    model_intents.check_count(gateway.cluster, limits, fact.name)
+    model_intents.check_count(gateway.cluster, limits, fact.name, gateway.clock.wall_ns())
     return await _deploy(gateway, replace(fact, request=once.digest), 201)
 
 

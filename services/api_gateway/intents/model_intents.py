@@ -17,6 +17,7 @@ from libs.common.model_spec import ModelSpec
 from libs.common.scaling_targets import ScalingTargets
 from libs.common.state import model_view
 from libs.common.state.cluster import Cluster, Model, Tenant
+from libs.common.state.tenant import MODELS_DEFAULT
 from services.api_gateway.intents import (
     adapter_intents,
     batching_fields,
@@ -27,6 +28,7 @@ from services.api_gateway.intents import (
     pool_fields,
 )
 from services.api_gateway.intents.fields import check_range, convert, names_of
+from services.api_gateway.openai.names import FORMER_NS
 from services.api_gateway.times import duration_s
 
 # The name is part of its replicas' ids, and so of paths and keys.
@@ -99,16 +101,27 @@ def deployment(body: object, known: Model | None, tenant: TenantId) -> ModelDepl
     return _checked(ModelDeployed(name=name, spec=_spec(fields), tenant=tenant, user=user))
 
 
-def check_count(cluster: Cluster, tenant: Tenant, name: str) -> None:
-    """Raise Refused if the tenant has as many deployed models as it may have."""
-    deployed = sum(
-        model.deployed and model.tenant == tenant.tenant for model in cluster.models.values()
-    )
+def check_count(cluster: Cluster, tenant: Tenant, name: str, now_ns: int) -> None:
+    """Raise Refused if the tenant has as many deployed models as it may have.
+
+    Every new name stays in the state after its undeployment. So a new name is also refused if the
+    tenant has undeployed too many models within the last hour.
+    """
+    own = [model for model in cluster.models.values() if model.tenant == tenant.tenant]
+    deployed = sum(model.deployed for model in own)
     if deployed >= tenant.models_max:
         raise Refused(
             f"name: model {name} was not deployed: tenant {tenant.tenant} may have "
             f"{tenant.models_max} deployed models and has {deployed}: undeploy one, or ask an "
             f"administrator to run `muster tenant set {tenant.tenant} --models N`"
+        )
+    former = sum(not model.deployed and now_ns - model.undeployed_ns < FORMER_NS for model in own)
+    most = max(MODELS_DEFAULT, tenant.models_max)
+    if name not in cluster.models and former >= most:
+        raise Refused(
+            f"name: model {name} was not deployed: tenant {tenant.tenant} undeployed {former} "
+            f"models within the last hour, and with {most} or more no new name is allowed: deploy "
+            "it under the name of one of them, or wait"
         )
 
 
