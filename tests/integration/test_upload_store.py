@@ -1,9 +1,12 @@
 """The bucket of uploads on a real server, and its twin: one suite for both."""
 
+import asyncio
 import io
+import threading
 from collections.abc import AsyncIterator, Iterator
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -142,7 +145,64 @@ async def pieces(store: NatsUploads, nuid: str) -> int:
     found = (
         await store.js.stream_info("OBJ_UPLOADS", subjects_filter=subject)
     ).state.subjects or {}
-    return int(found.get(subject, 0))
+    return sum(found.values())
+
+
+class Late(io.BytesIO):
+    """An archive whose reading waits until the test says so."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(data)
+        self.begun = threading.Event()
+        self.go = threading.Event()
+
+    def readinto(self, buffer: Any) -> int:
+        self.begun.set()
+        self.go.wait(10)
+        return super().readinto(buffer)
+
+
+@pytest.mark.parametrize("removed", [False, True])
+async def test_equal_archives_that_two_gateways_store_at_once_leave_the_pieces_of_one(
+    servers: Servers, removed: bool
+) -> None:
+    client = await connect(servers.urls, "gateway-a", servers.seed("gateway-a"))
+    store, other = (NatsUploads(client, 1, 64 << 20) for _ in range(2))
+    late = Late(DATA)
+    putting = asyncio.create_task(other.put("default", HASH, late))
+    await asyncio.to_thread(late.begun.wait, 10)
+    await store.put("default", HASH, io.BytesIO(DATA))
+    if removed:
+        await store.remove("default", HASH)
+    late.go.set()
+    await putting
+    assert await whole(store, "default", HASH) == DATA
+    assert await pieces(store, "*") == -(-len(DATA) // PIECE_BYTES)
+    await store.remove("default", HASH)
+    assert await pieces(store, "*") == 0
+    await client.close()
+
+
+async def test_a_removal_at_the_same_moment_as_a_put_leaves_no_pieces(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = await connect(servers.urls, "gateway-a", servers.seed("gateway-a"))
+    store, other = (NatsUploads(client, 1, 64 << 20) for _ in range(2))
+    await store.put("default", HASH, io.BytesIO(DATA))
+    publish, crossed = other.js.publish, 0
+
+    async def crossing(*args: Any, **kwargs: Any) -> Any:
+        nonlocal crossed
+        crossed += 1
+        if crossed == 1:
+            await store.put("default", HASH, io.BytesIO(DATA))
+        return await publish(*args, **kwargs)
+
+    monkeypatch.setattr(other.js, "publish", crossing)
+    await other.remove("default", HASH)
+    assert crossed == 2 and await store.find("default", HASH) is None
+    assert await pieces(store, "*") == 0
+    await client.close()
 
 
 async def test_a_node_reaches_none_of_it_but_through_a_gateway(

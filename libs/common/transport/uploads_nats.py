@@ -1,21 +1,25 @@
 """The bucket UPLOADS: archives of directories, each an object named `<tenant>.<sha256>`.
 
-The twin is `uploads.MemoryUploads`. Only gateways use the bucket. nats-py's object store writes and
-removes objects. Direct gets read pieces and the list, each behind the message before it, so there
-are no consumers, and any gateway can continue where another one stopped.
+The twin is `uploads.MemoryUploads`. Only gateways use the bucket. nats-py's object store writes
+objects. Each change of an entry names the entry before it, so of two gateways that change one at
+the same time the later one notices, and removes the pieces that would belong to no entry. Direct
+gets read pieces and the list, each behind the message before it, so there are no consumers, and any
+gateway can continue where another one stopped.
 """
 
 import asyncio
+import base64
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable
 from datetime import UTC, datetime
 from io import BufferedIOBase
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
-from nats.js.api import ObjectMeta, ObjectMetaOptions, ObjectStoreConfig, RawStreamMsg
+from nats.js.api import Header, ObjectMeta, ObjectMetaOptions, ObjectStoreConfig, RawStreamMsg
+from nats.js.client import JetStreamContext
 from nats.js.errors import APIError, BucketNotFoundError, NotFoundError, ObjectNotFoundError
 from nats.js.object_store import ObjectStore
 
@@ -34,6 +38,12 @@ BUCKET: Final = subjects.UPLOAD_BUCKET
 STREAM: Final = f"OBJ_{BUCKET}"
 # The server's error codes for a stream at its bound, and for a store without space.
 FULL: Final = (10077, 10023, 10047)
+# The server's error code for a change whose entry before it is not the newest one any more.
+WRONG_LAST: Final = 10071
+EXPECTED_LAST: Final = str(Header.EXPECTED_LAST_SUBJECT_SEQUENCE.value)
+TRIES: Final = 5
+# The message replaces all earlier ones of its subject.
+ROLL_UP: Final = {str(Header.ROLLUP.value): "sub"}
 # The list is bounded.
 LISTED_MAX: Final = 100_000
 # Parts of the bucket's log that are read side by side, and the least length of one.
@@ -59,12 +69,24 @@ class NatsUploads:
         self.sweep_at = 0.0
 
     async def put(self, tenant: str, sha256: str, archive: BufferedIOBase) -> None:
-        store = await self._made()
+        await self._made()
         if self.sweep_at <= time.monotonic():
             self.sweep_at = time.monotonic() + SWEEP_S
             await self._sweep()
-        meta = ObjectMeta(options=ObjectMetaOptions(max_chunk_size=PIECE_BYTES))
-        await _awaited(store.put(_name(tenant, sha256), archive, meta))
+        name = _name(tenant, sha256)
+        for _ in range(TRIES):
+            before = await self._entry(name)
+            changing = cast(JetStreamContext, _Changing(self.js, name, before))
+            store = ObjectStore(BUCKET, STREAM, changing)
+            meta = ObjectMeta(options=ObjectMetaOptions(max_chunk_size=PIECE_BYTES))
+            archive.seek(0)
+            try:
+                await _awaited(store.put(name, archive, meta))
+                return
+            except _Overtaken:  # the object store has removed the pieces
+                if await self.find(tenant, sha256) is not None:
+                    return  # another gateway has stored the same archive
+        raise _contended(name)
 
     async def find(self, tenant: str, sha256: str) -> Upload | None:
         found = await self._info(tenant, sha256)
@@ -78,10 +100,23 @@ class NatsUploads:
         )
 
     async def remove(self, tenant: str, sha256: str) -> None:
-        try:
-            await _awaited(ObjectStore(BUCKET, STREAM, self.js).delete(_name(tenant, sha256)))
-        except (NotFoundError, ObjectNotFoundError):
+        name = _name(tenant, sha256)
+        for _ in range(TRIES):
+            before = await self._entry(name)
+            info = json.loads(before.data or b"{}") if before is not None else {}
+            if not info or info.get("deleted"):
+                return
+            gone = info | {"deleted": True, "size": 0, "chunks": 0, "digest": "", "mtime": ""}
+            changing = _Changing(self.js, name, before)
+            try:
+                await _awaited(
+                    changing.publish(changing.subject, json.dumps(gone).encode(), ROLL_UP)
+                )
+            except _Overtaken:
+                continue
+            await _awaited(self.js.purge_stream(STREAM, subject=_pieces(info["nuid"])))
             return
+        raise _contended(name)
 
     async def listed(self) -> list[Upload]:
         found = [upload_of(info) async for info in self._infos()]
@@ -178,23 +213,58 @@ class NatsUploads:
                     raise
         return None
 
-    async def _made(self) -> ObjectStore:
+    async def _entry(self, name: str) -> RawStreamMsg | None:
+        """Return the newest entry of an archive, also of a removed one, as the leader has it."""
         try:
-            return await _awaited(self.js.object_store(BUCKET))
+            return await _awaited(self.js.get_last_msg(STREAM, _entry_subject(name), direct=False))
+        except NotFoundError:
+            return None
+
+    async def _made(self) -> None:
+        try:
+            await _awaited(self.js.object_store(BUCKET))
         except (BucketNotFoundError, NotFoundError):
-            return await _awaited(self.js.create_object_store(BUCKET, self.config))
+            await _awaited(self.js.create_object_store(BUCKET, self.config))
+
+
+class _Overtaken(Exception):
+    """Another gateway changed the entry of the archive at the same time."""
+
+
+class _Changing:
+    """The stream, as nats-py's object store uses it to change one archive.
+
+    The change of the archive's entry fails unless `before` is still the newest one.
+    """
+
+    def __init__(self, js: JetStreamContext, name: str, before: RawStreamMsg | None) -> None:
+        self.js = js
+        self.subject = _entry_subject(name)
+        self.seq = before.seq or 0 if before is not None else 0
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  of nats-py
+        return getattr(self.js, name)
+
+    async def publish(
+        self, subject: str, payload: bytes, headers: dict[str, str] | None = None
+    ) -> None:
+        if subject == self.subject:
+            headers = {**(headers or {}), EXPECTED_LAST: str(self.seq)}
+        await self.js.publish(subject, payload, headers=headers)
 
 
 async def _awaited(question: Awaitable[T]) -> T:
     """Await a call.
 
-    Raises Refused if there is no space, Unavailable, or nats-py's not-found errors.
+    Raises Refused if there is no space, _Overtaken, Unavailable, or nats-py's not-found errors.
     """
     try:
         answer = await question
     except (BucketNotFoundError, NotFoundError, ObjectNotFoundError):
         raise
     except APIError as error:
+        if error.err_code == WRONG_LAST:
+            raise _Overtaken from error
         if error.err_code in FULL:
             raise Refused(
                 f"the bucket {BUCKET} is full ({error.description}): remove old uploads, or "
@@ -214,6 +284,15 @@ async def _awaited(question: Awaitable[T]) -> T:
 def _name(tenant: str, sha256: str) -> str:
     """Return the object's name. A tenant's name has no dot."""
     return f"{tenant}.{sha256}"
+
+
+def _entry_subject(name: str) -> str:
+    """Return the subject of an archive's entry."""
+    return f"$O.{BUCKET}.M.{base64.urlsafe_b64encode(name.encode()).decode()}"
+
+
+def _contended(name: str) -> Unavailable:
+    return Unavailable(f"other gateways change upload {name} all the time: try again in a moment")
 
 
 def _pieces(nuid: str) -> str:
