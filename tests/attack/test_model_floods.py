@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import pytest
 
+from libs.common.facts import AnyFact
 from services.api_gateway.intents import model_intents
 from tests.integration.gateway_world import World, gateway_world
 
@@ -60,3 +61,26 @@ async def test_a_tenant_adds_no_more_names_by_undeploying_than_it_may_have_model
             await ada.ask("POST", "/v1/deployments", 201, json=model("m-0"))
         await world.ask("POST", "/v1/deployments", 201, json=model("of-another-tenant"))
         assert len(world.gateway.cluster.models) == LIMIT + 1
+
+
+async def test_deployments_do_not_wait_for_ever_for_those_before_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with gateway_world(tmp_path, record_ms=200) as world:
+        recorded, begun, go = world.gateway.record, asyncio.Event(), asyncio.Event()
+
+        async def record(*facts: AnyFact) -> int:
+            begun.set()
+            await go.wait()
+            return await recorded(*facts)
+
+        monkeypatch.setattr(world.gateway, "record", record)
+        first = asyncio.create_task(status_of(world, "first"))
+        await begun.wait()
+        async with asyncio.timeout(5.0):
+            refused = await world.ask("POST", "/v1/deployments", 503, json=model("second"))
+        assert "earlier requests" in refused["detail"]
+        go.set()
+        assert await first == 201
+        assert await status_of(world, "second") == 201
+        assert len(world.gateway.claims) == 0

@@ -131,7 +131,9 @@ async def test_changing_one_limit_of_a_tenant_keeps_the_others(shell: Shell) -> 
     await shell.run("tenant", "set", "physics", "--tokens-per-minute", "5")
     shown = json.loads((await shell.run("tenant", "show", "physics", "-o", "json"))[0])
     assert (shown["max_gpus"], shown["shares_devices"], shown["tokens_per_minute"]) == (8, True, 5)
-    assert "physics" in (await shell.run("tenant", "list"))[0]
+    listed = (await shell.run("tenant", "list"))[0].splitlines()
+    models, keys = next(line for line in listed if "physics" in line).split()[-2:]
+    assert (models, keys) == ("200", "0")
     assert "is removed" in (await shell.run("tenant", "rm", "physics"))[0]
 
 

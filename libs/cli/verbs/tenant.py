@@ -203,6 +203,8 @@ def _print(tenant: Json, form: str) -> None:
 
 
 def _row(tenant: Json) -> list[str]:
+    from libs.common.state.tenant import MODELS_DEFAULT
+
     return [
         tenant["name"],
         _used_of_limit(tenant["gpus_held"], tenant["max_gpus"]),
@@ -214,7 +216,7 @@ def _row(tenant: Json) -> list[str]:
         str(tenant["weight"]),
         "yes" if tenant["shares_devices"] else "no",
         _pools(tenant["pool_bytes_held"], tenant["max_pool_bytes"]),
-        _limit(tenant.get("max_models", 0)),
+        _limit(tenant.get("max_models", 0) or MODELS_DEFAULT),
         str(tenant["keys"]),
     ]
 

@@ -99,7 +99,8 @@ class Jobs:
     def remove_upload(self, sha256: str) -> None:
         """Remove the upload whose archive has this SHA-256.
 
-        Raises NotFound, and Conflict if an active job or a deployed model uses it.
+        Raises NotFound, and Conflict if an active job or a deployed model uses it. Conflict is also
+        raised while another request stores or uses the upload; then try again.
         """
         path = calls.path_of("uploads", sha256)
         self.connection.send(calls.changing("DELETE", path))

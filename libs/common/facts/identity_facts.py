@@ -9,13 +9,14 @@ from libs.common.model import PER_LIFE, TenantId
 
 
 class TenantSet(Fact, frozen=True, tag="tenant.set"):
-    """An administrator set the limits of a tenant; 0 means no limit, or the default one.
+    """An administrator set the limits of a tenant.
 
+    0 means no limit, except for `max_waiting` (200,000) and `max_models` (200 deployed models).
     `max_gpu_share` limits the GPUs in use at one time, in hundredths of a GPU. `gpu_hours` is the
     budget for the tenant's whole life, or with `gpu_hours_per` = "month" for each month of UTC.
     `max_pool_bytes` limits the memory pools of its jobs at one time. `shares_devices` allows the
     tenant's jobs to share devices with other tenants' jobs. `removed`: the tenant's keys are void
-    and it gets no new ones until it is set again. `max_models` limits its deployed models.
+    and it gets no new ones until it is set again.
     """
 
     tenant: TenantId

@@ -67,7 +67,8 @@ async def deploy(request: Request) -> Response:
     )
     once = idempotency.once(request.headers.get(idempotency.HEADER), "model", tenant, body)
     # One deployment of a tenant at a time, so that each counts those before it.
-    async with gateway.claims.of(once.id), gateway.claims.of(f"models of {tenant}"):
+    turn, within_s = f"models of {tenant}", gateway.settings.record_ms / 1_000
+    async with gateway.claims.of(once.id), gateway.claims.of(turn, within_s):
         return await _deploy_once(request, body, once)
 
 

@@ -61,7 +61,10 @@ async def show_tenant(request: Request, name: str) -> Response:
 
 @router.put("/v1/tenants/{name}", openapi_extra=documented(Query, intents.TENANT_FIELDS))
 async def set_tenant(request: Request, name: str) -> Response:
-    """Create a tenant, or replace all its limits. A limit that is left out does not apply."""
+    """Create a tenant, or replace all its limits.
+
+    0 or left out means no limit, except for `max_waiting` (200,000) and `max_models` (200).
+    """
     gateway = gateway_without_query(request)
     known = intents.known_tenant(gateway.cluster, name)
     await on_record(

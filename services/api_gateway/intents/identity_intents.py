@@ -43,13 +43,13 @@ _PRINTABLE: Final = re.compile(r"[^\x00-\x1f\x7f]*")
 
 
 class TenantBody(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits of a tenant; a limit that is 0 or left out does not apply.
+    """Limits of a tenant.
 
+    0 or left out means no limit, except for `max_waiting` (200,000) and `max_models` (200).
     `max_gpus`: devices that its jobs may hold at one time, for example 0.5. `gpu_hours`: its budget
     for its whole life, or for each month of UTC, as `gpu_hours_per` says. `shares_devices`: its
     jobs may share a device with the jobs of other tenants. `max_pool_bytes`: the memory pools of
-    its jobs at one time, as bytes or for example "40GiB". `max_models`: its deployed models (0:
-    the default, 200).
+    its jobs at one time, as bytes or for example "40GiB". `max_models`: its deployed models.
     """
 
     max_gpus: float = 0

@@ -14,9 +14,9 @@ _SHARE_MS_PER_HOUR = WHOLE_GPU * 3_600_000
 
 
 class TenantShown(msgspec.Struct):
-    """A tenant's limits (0: none) and its present use; GPUs are counted in devices.
+    """A tenant's limits and its present use; GPUs are counted in devices.
 
-    `max_waiting` 0 means 200,000 jobs, and `max_models` 0 means 200 deployed models.
+    0 means no limit, except for `max_waiting` (200,000) and `max_models` (200).
     `gpu_hours_used` counts against `gpu_hours`: since the tenant exists, or in this month, as
     `gpu_hours_per` says. `idle_action` is what happens to its jobs whose GPUs are all idle: the
     user is warned after `idle_s`, and a job is ended `idle_grace_s` later.
