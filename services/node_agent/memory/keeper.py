@@ -204,9 +204,8 @@ class Keeper:
 
     async def _connected(self) -> bool:
         """Connect to a living broker and take what it has; False if none listens."""
-        try:
-            link = self._dial()
-        except OSError:
+        link = await control_link.find(self.folder, CONTROL_SOCKET)
+        if link is None:
             return False
         self._arriving = Keeper(self.folder, ())
         self._watch(link)
@@ -239,7 +238,7 @@ class Keeper:
                 self._ended.set()
                 return
             try:
-                link = self._dial()
+                link = ControlLink(self.folder, CONTROL_SOCKET)
                 break
             except OSError:
                 await asyncio.sleep(CONNECT_AGAIN_S)
@@ -262,9 +261,6 @@ class Keeper:
         for key in self._releases:
             self._send({"op": "release", "key": key})
 
-    def _dial(self) -> ControlLink:
-        return ControlLink(self.folder, CONTROL_SOCKET)
-
     def _watch(self, link: ControlLink) -> None:
         self._link = link
         asyncio.get_running_loop().add_reader(link.fileno(), self._read, link)
@@ -275,6 +271,8 @@ class Keeper:
             link.receive()
             for message in link.messages():
                 self._hear(link, message)
+        except BlockingIOError:
+            return
         except (Ended, BadMessage, OSError) as error:
             logger.info("the memory broker is away: %s", error or "ended")
             self._unlink()

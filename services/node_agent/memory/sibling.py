@@ -40,7 +40,7 @@ class Owner(Protocol):
         """The connection is gone; the next process is on its way."""
 
     def ping(self) -> dict[str, Any]:
-        """Return a message without an effect, which the process answers."""
+        """Return a message that the process answers and that changes nothing."""
 
 
 class SiblingProcess:
@@ -62,7 +62,7 @@ class SiblingProcess:
     async def run(self) -> None:
         """Keep a process and the connection to it, until cancelled."""
         while True:
-            if not self._find():
+            if not await self._find():
                 await self._start()
             await self._until_ended()
 
@@ -115,13 +115,9 @@ class SiblingProcess:
                 async with asyncio.timeout(DEATH_S):
                     await self.process.wait()
 
-    def _dial(self) -> ControlLink:
-        return ControlLink(self.folder, self.control, self.most)
-
-    def _find(self) -> bool:
-        try:
-            link = self._dial()
-        except OSError:
+    async def _find(self) -> bool:
+        link = await control_link.find(self.folder, self.control, self.most)
+        if link is None:
             return False
         self.owner.found()
         self._watch(link)
@@ -148,7 +144,7 @@ class SiblingProcess:
                 self._ended.set()
                 return
             try:
-                link = self._dial()
+                link = ControlLink(self.folder, self.control, self.most)
                 break
             except OSError:
                 await asyncio.sleep(CONNECT_AGAIN_S)
@@ -170,6 +166,8 @@ class SiblingProcess:
             link.receive()
             for message in link.messages():
                 self.owner.heard(link, message)
+        except BlockingIOError:
+            return
         except (Ended, BadMessage, OSError) as error:
             logger.info("%s is away: %s", self.command[2], error or "ended")
             self.unlink()
