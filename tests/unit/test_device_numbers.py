@@ -4,9 +4,13 @@ index is by now.
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from libs.common.model import Gpu, GpuId
+from services.node_agent.drivers import absent
+from services.node_agent.drivers.absent import KnownDevices
+from services.node_agent.drivers.readings import Device
 from services.node_agent.memory.device_numbers import FILE, DeviceNumbers
 from services.node_agent.memory.grants import HOST
 
@@ -48,14 +52,61 @@ def test_devices_are_numbered_anew_if_the_file_is_damaged(
 ) -> None:
     (tmp_path / FILE).write_text("no JSON")
     assert DeviceNumbers(tmp_path).number_of(gpu("b", 1)) == 1
-    assert "cannot be read" in caplog.text
+    assert "is damaged" in caplog.text
     assert DeviceNumbers(tmp_path).numbers == {"b": 1}
+
+
+def test_file_that_cannot_be_read_is_left_as_it_is(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file, other = tmp_path / FILE, tmp_path / "other"
+    DeviceNumbers(tmp_path).number_of(gpu("a", 7))
+    file.rename(other)
+    file.mkdir()  # also root cannot read it
+    assert DeviceNumbers(tmp_path).number_of(gpu("a", 0)) == 0
+    assert "make it readable, then restart the agent" in caplog.text
+    assert "cannot be written" not in caplog.text and not (tmp_path / f"{FILE}.new").exists()
+    file.rmdir()
+    other.rename(file)
+    assert DeviceNumbers(tmp_path).number_of(gpu("a", 0)) == 7
+
+
+def kept_by_an_older_agent(state: Path, *devices: tuple[str, int, str]) -> None:
+    known = [
+        Device(pci_bus=uuid, uuid=uuid, index=index, vendor=vendor, model="M", driver_version="")
+        for uuid, index, vendor in devices
+    ]
+    (state / absent.FILE).write_bytes(msgspec.json.encode(KnownDevices("boot", tuple(known))))
+
+
+def test_first_agent_with_the_file_begins_with_the_indexes_that_the_previous_agent_knew(
+    tmp_path: Path,
+) -> None:
+    kept_by_an_older_agent(tmp_path, ("a", 0, "nvidia"), ("b", 1, "nvidia"), ("c", 0, "amd"))
+    numbers = DeviceNumbers(tmp_path / "memory")
+    inventory = [gpu("b", 0), gpu("c", 0, "amd"), gpu("a", 0)]  # a is lost: b has its index now
+    assert [numbers.number_of(each) for each in inventory] == [1, 1_000, 0]
+    kept_by_an_older_agent(tmp_path, ("b", 0, "nvidia"), ("a", 0, "nvidia"), ("c", 0, "amd"))
+    again = DeviceNumbers(tmp_path / "memory")
+    assert [again.number_of(each) for each in inventory] == [1, 1_000, 0]
+
+
+def test_device_that_no_driver_had_shown_gets_a_number_after_the_others(tmp_path: Path) -> None:
+    kept_by_an_older_agent(tmp_path, ("x", -1, "nvidia"), ("a", 0, "nvidia"), ("b", 0, "nvidia"))
+    numbers = DeviceNumbers(tmp_path / "memory")
+    assert [numbers.number_of(each) for each in (gpu("x", -1), gpu("a", 1))] == [2, 0]
+    assert HOST not in numbers.numbers.values()
+
+
+def test_damaged_list_of_known_devices_counts_as_none(tmp_path: Path) -> None:
+    (tmp_path / absent.FILE).write_text("no JSON")
+    assert DeviceNumbers(tmp_path / "memory").number_of(gpu("b", 1)) == 1
 
 
 def test_a_number_counts_also_if_it_cannot_be_written_down(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (tmp_path / "memory").touch()
     numbers = DeviceNumbers(tmp_path / "memory")
+    (tmp_path / "memory").touch()
     assert [numbers.number_of(gpu("b", 1)), numbers.number_of(gpu("b", 0))] == [1, 1]
     assert "free space, then restart the agent" in caplog.text
