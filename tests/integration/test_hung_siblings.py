@@ -16,7 +16,9 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from libs.common.errors import Refused
 from services.node_agent.memory import control_link
+from services.node_agent.memory import keeper as keeper_module
 from services.node_agent.memory.broker import CONTROL_SOCKET
 from services.node_agent.memory.gms import resident_weights
 from services.node_agent.memory.gms.resident_weights import ResidentWeights
@@ -106,6 +108,22 @@ async def test_messages_to_a_stopped_broker_wait_without_stopping_the_event_loop
     os.kill(keeper.pid, signal.SIGCONT)
     await until(lambda: len(keeper.answers) == MANY + len(CAPACITY), "a message was lost")
     assert keeper.restarts == 1
+
+
+async def test_attempt_is_not_admitted_by_a_broker_that_hangs_since_it_opened_the_devices(
+    keeper: Keeper, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper_module, "DEVICE_S", 0.5)
+    os.kill(keeper.pid, signal.SIGSTOP)
+    late = attempt(tmp_path, "job.2", b"other")
+    with pytest.raises(Refused, match="gives no answer about device 0 within"):
+        await keeper.admit(late)
+    assert "job.2" not in keeper.attempts
+    os.kill(keeper.pid, signal.SIGCONT)
+    monkeypatch.undo()
+    await keeper.admit(late)
+    assert "job.2" in keeper.attempts and keeper.restarts == 1
+    await keeper.release("job.2")
 
 
 async def test_broker_that_hangs_while_grants_are_restored_is_replaced_and_no_grant_is_lost(

@@ -112,11 +112,21 @@ class Keeper:
                 self._tell_device(device)
 
     async def _usable(self, attempt: Attempt) -> None:
+        """Ask the broker about each device of an attempt: it may hang since its last answer.
+
+        Raises Refused.
+        """
+        for number in attempt.limits:
+            if number in self.devices:
+                self._tell_device(self.devices[number])
         deadline = asyncio.get_running_loop().time() + DEVICE_S
         for number in attempt.limits:
             while number not in self.answers:
                 if asyncio.get_running_loop().time() > deadline:
-                    raise Refused(f"pool: the memory broker did not open device {number} in time")
+                    raise Refused(
+                        f"pool: the memory broker gives no answer about device {number} within "
+                        f"{DEVICE_S:.0f} s: the agent replaces it if it hangs, and its log says why"
+                    )
                 await asyncio.sleep(CONNECT_AGAIN_S)
             if why := self.answers[number]:
                 raise Refused(f"pool: {why}")
