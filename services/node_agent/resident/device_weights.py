@@ -153,7 +153,7 @@ class DeviceWeights:
         self._asked.add(key)
         admission = s.Admission(key, kept.tenant, f"{self.jobs_dir}/{key}", content)
         for rank, hold in enumerate(order.gpus):
-            device = self.servers.devices[hold.uuid]
+            device = self.servers.device(hold.uuid)
             name = f"{prefix_of(kept)}{way}/{rank}-{len(order.gpus)}/{device.number}"
             folder = self.orders.folder_of(name)
             entry = s.Entry(
@@ -172,7 +172,7 @@ class DeviceWeights:
 
     async def _enter(self, entry: s.Entry, admission: s.Admission, uuid: GpuId) -> None:
         """Serve an entry, unless another start of the model uses the device, and admit to it."""
-        server = await self.servers.of(self.servers.devices[uuid].driver)
+        server = await self.servers.of(self.servers.device(uuid).driver)
         for held in list(self.servers.held()):
             other = held.entry
             if (held.uuid, other.model) != (uuid, entry.model) or other.name == entry.name:

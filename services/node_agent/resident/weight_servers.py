@@ -45,8 +45,10 @@ class WeightServers:
         found: Callable[[Sequence[Resident]], None],
     ) -> None:
         self.folder, self.changed, self.found = folder, changed, found
-        self.devices: dict[GpuId, Device] = {}
+        self._devices: dict[GpuId, Device] = {}
         self._inventory: Sequence[Gpu] = ()
+        # Devices get numbers, which are written down, only on nodes that keep weights.
+        self._unnumbered: Sequence[Gpu] = ()
         self._numbers = DeviceNumbers(folder)
         self.servers: dict[str, ResidentWeights] = {}
         self._living: Collection[str] = ()
@@ -64,15 +66,21 @@ class WeightServers:
         """Add devices to those that entries may use."""
         if inventory is self._inventory:
             return
-        self._inventory = inventory
-        self.devices |= {
-            GpuId(device.uuid): device for device in self._numbers.devices_of(inventory)
-        }
+        self._inventory = self._unnumbered = inventory
         for driver, server in self.servers.items():
             server.use(self._of_driver(driver))
 
+    def device(self, uuid: GpuId) -> Device:
+        """Return a device of the node, by the number that its weight server knows."""
+        return self._numbered()[uuid]
+
+    def _numbered(self) -> dict[GpuId, Device]:
+        found, self._unnumbered = self._unnumbered, ()
+        self._devices |= {GpuId(each.uuid): each for each in self._numbers.devices_of(found)}
+        return self._devices
+
     def _of_driver(self, driver: str) -> list[Device]:
-        return [device for device in self.devices.values() if device.driver == driver]
+        return [device for device in self._numbered().values() if device.driver == driver]
 
     def _open(self, driver: str) -> None:
         server = ResidentWeights(self.folder / driver, driver, self._of_driver(driver))

@@ -30,7 +30,7 @@ NOTED: Final = "residents.json"
 PASSABLE: Final = 0o711
 # How long a command may wait for the server, for example one that is being restarted.
 ANSWER_S: Final = 10.0
-# The number of a ping: no command has it.
+# The `ask` number of a ping. Commands begin at 1.
 NO_ASK: Final = 0
 
 logger = logging.getLogger(__name__)
@@ -234,7 +234,7 @@ class ResidentWeights:
         self._ready.set()
 
     def ping(self) -> dict[str, Any]:
-        """End the sessions of no attempt, which servers of every version answer."""
+        """Return a `dismiss` for no attempt: servers of every version answer it, without effect."""
         return {"op": "dismiss", "ask": NO_ASK, "key": ""}
 
     def ended(self) -> None:
