@@ -21,7 +21,7 @@ from services.node_agent.machine import processes
 from services.node_agent.memory.broker import CONTROL_SOCKET
 from services.node_agent.memory.control_link import ControlLink
 from services.node_agent.memory.grants import HOST
-from services.node_agent.memory.keeper import Keeper
+from services.node_agent.memory.keeper import CONNECT_AGAIN_S, Keeper
 from tests.gms_agent import asked, published, reading, serving
 from tests.gms_world import entry
 from tests.memory_world import MIB, Holding, attempt, devices, until
@@ -81,6 +81,31 @@ async def test_agent_without_descriptors_connects_to_the_same_broker_later(
     holding.kill()
     await until(lambda: not keeper.grants, "the broker did not free the memory")
     assert "raise the agent's limit of open files" in caplog.text
+
+
+async def test_agent_that_can_connect_but_not_take_all_grants_pauses_between_its_tries(
+    keeper: Keeper, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    holding = Holding(keeper.socket_path)
+    for _ in range(2):
+        assert (await asyncio.to_thread(holding.ask, "grant", 0, 4 * MIB))[0] == "granted"
+    with socket.socket() as other, contextlib.ExitStack() as stack:
+        # Free are one descriptor and the two of the connection. Two grants need one more.
+        last = os.dup(other.fileno())
+        while last < max(keeper.descriptors.values()):
+            stack.callback(os.close, last)
+            last = os.dup(other.fileno())
+        os.close(last)
+        stack.enter_context(limited(last + 1))
+        keeper._unlink()
+        keeper._ended.set()
+        await asyncio.sleep(WHILE_S)
+    ends = caplog.text.count("the memory broker is away: too many descriptors")
+    assert 2 <= ends <= WHILE_S / CONNECT_AGAIN_S + 1
+    await until(lambda: keeper._arriving is None, "the agent did not connect again")
+    assert (len(keeper.descriptors), keeper.restarts) == (2, 1)
+    holding.kill()
 
 
 async def test_agent_without_descriptors_connects_to_the_same_weight_server_later(

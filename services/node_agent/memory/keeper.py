@@ -211,6 +211,7 @@ class Keeper:
                 await self._start()
             await self._ended.wait()
             self._ended.clear()
+            await asyncio.sleep(CONNECT_AGAIN_S)  # a link may end at once, again and again
 
     async def _connected(self) -> bool:
         """Connect to a living broker and take what it has; False if none listens."""

@@ -65,6 +65,7 @@ class SiblingProcess:
             if not await self._find():
                 await self._start()
             await self._until_ended()
+            await asyncio.sleep(CONNECT_AGAIN_S)  # a link may end at once, again and again
 
     async def _until_ended(self) -> None:
         """Wait until the connection ends; end it if the process does not answer."""
