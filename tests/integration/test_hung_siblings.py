@@ -22,6 +22,7 @@ from services.node_agent.memory import keeper as keeper_module
 from services.node_agent.memory.broker import CONTROL_SOCKET
 from services.node_agent.memory.gms import resident_weights
 from services.node_agent.memory.gms.resident_weights import ResidentWeights
+from services.node_agent.memory.gms.state import Change
 from services.node_agent.memory.grants import HOST
 from services.node_agent.memory.keeper import Keeper
 from tests.gms_agent import asked, published, reading, serving
@@ -215,13 +216,14 @@ async def test_next_agent_replaces_a_weight_server_that_hangs(
     await again.close()
 
 
-async def test_weight_server_that_answers_pings_is_kept(
+async def test_weight_server_that_answers_pings_is_kept_and_pings_change_nothing(
     soon: None, weights: ResidentWeights, tmp_path: Path
 ) -> None:
     await published(entry(tmp_path).socket, 1)
-    first = weights.pid
+    first, changes = weights.pid, list[Change]()
+    weights.changed = changes.append
     await asyncio.sleep(2 * control_link.PINGS_MAX * control_link.PING_S)
-    assert (weights.pid, weights.sibling.restarts) == (first, 1)
+    assert (weights.pid, weights.sibling.restarts, changes) == (first, 1, [])
     assert [each.bytes for each in weights.entries()] == [6 * MIB]
 
 

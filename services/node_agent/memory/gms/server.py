@@ -161,7 +161,8 @@ class Server:
                 admission = msgspec.convert(message["admission"], s.Admission)
                 return rules.admit(residents, message["entry"], admission)
             case "dismiss":
-                return rules.dismiss(residents, message["key"])
+                # A dismissal of no attempt is a ping, which changes nothing.
+                return rules.dismiss(residents, message["key"]) if message["key"] else ()
             case _:
                 return rules.drop(residents, message["entry"], message["force"])
 
