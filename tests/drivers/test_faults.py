@@ -1,10 +1,12 @@
 """A device or driver that does not answer is named and set aside, and nothing else waits."""
 
 import asyncio
+import os
 import signal
 import sys
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -13,6 +15,7 @@ from libs.common.errors import Unavailable
 from libs.common.model import GpuId
 from services.node_agent.drivers import readings as r
 from services.node_agent.drivers.local import LocalDriver
+from services.node_agent.drivers.readings import Done
 from services.node_agent.drivers.vendor_devices import VendorDevices
 from services.node_agent.drivers.vendor_process import VendorProcess
 from services.node_agent.machine.processes import process
@@ -165,6 +168,29 @@ async def test_device_lost_before_the_agents_start_is_not_in_its_inventory(
     driver = waiting_for(10.0)
     assert [gpu.uuid for gpu in await driver.inventory()] == [SECOND, THIRD]
     await driver.close()
+
+
+@pytest.mark.parametrize("silences", [1, 2])
+async def test_a_device_whose_calls_hang_is_reset_without_another_call(
+    driver: LocalDriver,
+    fakes: Fakes,
+    silences: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tool = tmp_path / "bin" / "nvidia-smi"
+    tool.parent.mkdir()
+    tool.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/called\n')
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tool.parent), prepend=os.pathsep)
+    driver.vendors[0].aside_s, driver.vendors[0].process.reset_s = 60.0, COLD_S
+    calls = ("nvmlDeviceGetPowerUsage", "nvmlDeviceGetMemoryInfo", "nvmlDeviceGetUUID")
+    fakes.tell("nvidia", "count * 3", *(f"{call} 1 hang" for call in calls))
+    for _ in range(silences):
+        await driver.sample()
+    assert driver.vendors[0].is_aside("0000:02:00.0") == (silences > 1)
+    assert await driver.control(SECOND, r.Reset()) == Done()
+    assert (tmp_path / "called").read_text() == "--gpu-reset -i 0000:02:00.0\n"
 
 
 async def test_hanging_command_fails_and_takes_no_device_out_of_use(

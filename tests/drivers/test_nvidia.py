@@ -251,7 +251,7 @@ async def test_a_command_is_not_carried_out_on_another_device_in_the_same_slot(
         with pytest.raises(Refused) as refused:
             await driver.control(FIRST, command)
         assert str(refused.value) == (
-            "GPU GPU-fake-0: another device (GPU-fake-7) is at 0000:01:00.0 by now: restart the "
+            "GPU GPU-fake-0: another device (GPU-fake-7) is now at 0000:01:00.0: restart the "
             "agent of this node"
         )
     assert await driver.control(SECOND, r.SetPowerCap(300_000)) == Done()

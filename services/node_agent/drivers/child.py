@@ -74,17 +74,18 @@ class Child:
         return lambda device: self._control(vendor, device, ask.uuid, command)
 
     def _control(self, vendor: Vendor, device: str, uuid: str, command: Command) -> Done | Lacking:
-        """Carry out a command. Raises Refusal if another device is at the address by now.
+        """Carry out a command. Raises Refusal if the device at the address has another UUID.
 
-        A lost device is not asked for its UUID: a reset may bring it back.
+        A device whose UUID cannot be read because it is lost gets the command: a reset may bring it
+        back. Without a `uuid` the device is not called before the command.
         """
-        if device not in self.uuids:
+        if uuid and device not in self.uuids:
             with suppress(Lost):
                 self.uuids[device] = vendor.describe(device).uuid
         found = self.uuids.get(device, uuid)
         if uuid and found != uuid:
             raise Refusal(
-                f"another device ({found}) is at {device} by now: restart the agent of this node"
+                f"another device ({found}) is now at {device}: restart the agent of this node"
             )
         if isinstance(command, Reset):
             self.uuids.pop(device, None)

@@ -333,7 +333,7 @@ class Ask(msgspec.Struct, frozen=True):
     """One line to a child process.
 
     The child answers with one line per device in turn, or with one line if no device is named. A
-    command is carried out only if the device still has this `uuid`; empty: whichever it has.
+    command is carried out only if the device has this `uuid`. An empty `uuid` accepts any device.
     """
 
     verb: str

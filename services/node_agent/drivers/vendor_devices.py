@@ -22,6 +22,7 @@ from services.node_agent.drivers.readings import (
     Fault,
     Happened,
     Listed,
+    Reset,
     Sample,
 )
 from services.node_agent.drivers.vendor_process import ALL, Silent, VendorProcess
@@ -121,8 +122,15 @@ class VendorDevices:
         return events
 
     async def control(self, address: str, command: Command) -> Answer:
-        """Send a command to one device; another device at its address refuses. Raises Silent."""
+        """Send a command to one device. Raises Silent.
+
+        The command is refused if another device is at the address. A device that does not answer
+        cannot be checked: its reset, which may be the only way to get it back, is not.
+        """
         uuid = self.devices[address].uuid if address in self.devices else ""
+        is_silent = {address, ALL} & {*self.silent_at, *self.aside}
+        if isinstance(command, Reset) and is_silent:
+            uuid = ""
         try:
             return (await self.process.ask(Ask(r.CONTROL, (address,), command, uuid)))[0]
         except Silent as error:
