@@ -199,7 +199,7 @@ STAY: Final[dict[str, str]] = {
         pulse.STILL_S pulse.EVERY_S alive.OLD_S alive.KILL_S store_watch.EVERY_S
         store_watch.ANSWER_S store_watch.SILENT_S compose.server.END_S
         space_watch.LOOK_S space_watch.WAIT_S
-        vendor_devices.STALE_S vendor_process.ANSWER_S vendor_process.BEGIN_S
+        vendor_devices.STALE_S node_reads.READ_S vendor_process.ANSWER_S vendor_process.BEGIN_S
         cancellation.END_AGAIN_S process.service.END_S candidate.ASK_EVERY_S
         candidate.ACCEPT_S candidate.TAKEN_OVER_S
         watch.SILENCE_MIN_MS watch.PAUSE_MAX_MS watch.RECONNECT_MS beside.END_S leading.BEAT_S

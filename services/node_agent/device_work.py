@@ -110,11 +110,8 @@ class DeviceWork:
         await self.instances.clear([gpu.uuid for gpu in shown], self.tell)
 
     async def watch_returning(self) -> None:
-        """Check quarantined devices for ever, so that they return once they are clean.
-
-        Beside that, the device filters of running jobs follow the device nodes.
-        """
-        returning = watch(
+        """Check quarantined devices for ever, so that they return once they are clean."""
+        await watch(
             state=self.state,
             check=self.checked,
             burn_in=self.tried,
@@ -122,7 +119,6 @@ class DeviceWork:
             memory=self.memory,
             driver=self.driver,
         )
-        await asyncio.gather(returning, self.filters.watch())
 
     async def watch_jobs(self) -> None:
         """Sample the jobs that may hang, exceed their share or show no progress, for ever."""

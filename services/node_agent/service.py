@@ -200,6 +200,7 @@ class Agent:
         serve(self.closing.run(), "closing")
         serve(checkpoints.watch(lambda: self.state, self.jobs, self.tell), "checkpoints")
         serve(self.devices.watch_returning(), "returning")
+        serve(self.devices.filters.watch(), "device filters")
         serve(self.sampling.run(), "sampling")
         serve(self.means.resident.watch(lambda: self.state), "standbys")
         serve(self.devices.watch_jobs(), "hangs")

@@ -4,12 +4,16 @@ The real binding runs over a library built from C. The kernel's files are copies
 changes.
 """
 
+import os
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import pytest
 import pytest_asyncio
 
 from libs.common.model import GpuId
+from services.node_agent.drivers import node_reads
 from services.node_agent.drivers.local import LocalDriver
 from services.node_agent.drivers.vendor_devices import VendorDevices
 from services.node_agent.drivers.vendor_process import VendorProcess
@@ -32,13 +36,20 @@ class Kernel:
 
     def number(self, uuid: GpuId, minor: int) -> None:
         """Give a device a minor number."""
-        path = self.proc / "driver/nvidia/gpus" / ADDRESSES[uuid] / "information"
+        self.show(ADDRESSES[uuid], minor)
+
+    def show(self, address: str, minor: int) -> None:
+        """Give the device at an address a minor number."""
+        path = self.information(address)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"Model: \t\t H100\nDevice Minor: \t {minor}\n")
 
     def hide(self, uuid: GpuId) -> None:
         """Show no number of a device, as while it is reset."""
-        (self.proc / "driver/nvidia/gpus" / ADDRESSES[uuid] / "information").unlink()
+        self.information(ADDRESSES[uuid]).unlink()
+
+    def information(self, address: str) -> Path:
+        return self.proc / "driver/nvidia/gpus" / address / "information"
 
 
 @pytest_asyncio.fixture
@@ -88,6 +99,40 @@ async def test_a_number_that_another_device_has_by_now_is_not_kept(
     kernel.number(SECOND, 0)
     await driver.read_nodes()
     assert driver.nodes == {FIRST: (), SECOND: ((195, 0),)}
+
+
+async def test_a_gpu_that_appears_on_the_bus_has_its_nodes_too(
+    driver: LocalDriver, kernel: Kernel
+) -> None:
+    trees.gpu(kernel.sys, "0000:03:00.0")
+    kernel.show("0000:03:00.0", 2)
+    await driver.read_nodes()
+    assert driver.nodes[GpuId("0000:03:00.0")] == ((195, 2),)
+
+
+async def test_a_driver_whose_files_cannot_be_read_keeps_the_last_nodes_and_stops_nothing(
+    driver: LocalDriver,
+    kernel: Kernel,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A read of a pipe without a writer hangs, as one of a file of a driver that hangs."""
+    monkeypatch.setattr(node_reads, "READ_S", 0.05)
+    kernel.hide(FIRST)
+    pipe = kernel.information(ADDRESSES[FIRST])
+    os.mkfifo(pipe)
+    for _ in range(3):
+        await driver.read_nodes()
+        assert driver.nodes == {FIRST: ((195, 0),), SECOND: ((195, 1),)}
+    assert [gpu.uuid for gpu in await driver.inventory()] == [FIRST, SECOND]
+    assert sum(thread.name == "nodes of nvidia" for thread in threading.enumerate()) == 1
+    assert caplog.text.count("the device nodes of nvidia cannot be read") == 1
+    os.close(os.open(pipe, os.O_WRONLY))
+    pipe.unlink()
+    kernel.number(FIRST, 2)
+    monkeypatch.setattr(node_reads, "READ_S", 10.0)
+    await driver.read_nodes()
+    assert driver.nodes == {FIRST: ((195, 2),), SECOND: ((195, 1),)}
 
 
 async def test_a_device_that_its_driver_does_not_show_has_its_nodes_too(

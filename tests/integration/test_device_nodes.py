@@ -3,6 +3,8 @@ another job gets a device. A real agent with real jobs and filters; /dev/zero an
 for the nodes of GPUs.
 """
 
+import asyncio
+import errno
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -18,13 +20,14 @@ from libs.common.errors import Refused
 from libs.common.model import AttemptRef, GpuHold, GpuId, JobId
 from services.node_agent.devices import device_filters
 from services.node_agent.directories.job_directories import JobDirectories
+from services.node_agent.directories.protocol import Launch
 from services.node_agent.drivers import DeviceNodes
 from services.node_agent.drivers.local import LocalDriver
 from services.node_agent.drivers.vendor_devices import VendorDevices
 from services.node_agent.drivers.vendor_process import VendorProcess
 from services.node_agent.machine.cgroup_files import DEVICES
 from services.node_agent.machine.cgroups import Home
-from services.node_agent.supervision import denial
+from services.node_agent.supervision import control_client, denial
 from services.node_agent.supervisor import records
 from tests import cgroups as given
 from tests.drivers.conftest import fakes, libraries  # noqa: F401
@@ -101,6 +104,84 @@ async def test_a_job_of_an_earlier_agent_cannot_open_a_gpu_that_appeared_since(
     assert await printed(world, "j") == [b"1", b"1", b"1", b"0"]
 
 
+async def test_the_next_agent_sets_the_filter_also_if_the_nodes_are_those_of_the_start_again(
+    world: World,
+) -> None:
+    world.driver.nodes = nodes({FIRST: ZERO, SECOND: FULL})
+    await begins(world, "j", SHOW_TWICE, FIRST)
+    await has_looked(world, "j")
+    world.driver.nodes = nodes({FIRST: FULL, SECOND: ZERO})
+    assert await world.agent.devices.filters.follow() == {}
+    await world.drop()
+    world.driver.nodes = nodes({FIRST: ZERO, SECOND: FULL})
+    await world.begin()
+    assert await world.agent.devices.filters.follow() == {}
+    assert await printed(world, "j") == [b"1", b"0", b"1", b"0"]
+
+
+async def test_the_next_agent_allows_no_gpu_whose_nodes_it_cannot_read_yet(world: World) -> None:
+    world.driver.nodes = nodes({FIRST: ZERO, SECOND: FULL})
+    await begins(world, "j", SHOW_TWICE, FIRST)
+    await has_looked(world, "j")
+    await world.drop()
+    world.driver.nodes = {**nodes({FIRST: ZERO}), SECOND: ()}
+    await world.begin()
+    assert await world.agent.devices.filters.follow() == {}
+    assert await printed(world, "j") == [b"1", b"0", b"1", b"0"]
+
+
+async def test_a_start_without_gpus_waits_for_no_supervisor_and_the_nodes_are_not_read(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def hangs() -> None:
+        await asyncio.Event().wait()
+
+    await begins(world, "j", WAIT, FIRST)
+    identity = records.read_identity(world.agent.jobs.directory_of(ref("j")))
+    assert identity is not None
+    monkeypatch.setattr(world.driver, "read_nodes", hangs)
+    monkeypatch.setattr(denial, "ANSWER_S", 60.0)
+    os.kill(identity["pid"], signal.SIGSTOP)
+    try:
+        world.driver.nodes = nodes({FIRST: ZERO, SECOND: FULL})
+        await world.place(replace(world.order("k", SHOW), gpus=()))
+        await world.said(f.JobFinished, "k")
+    finally:
+        os.kill(identity["pid"], signal.SIGCONT)
+    assert (await world.output("k")).data.split() == [b"0", b"0"]
+
+
+async def test_an_attempt_that_is_being_launched_is_followed_too(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launch = JobDirectories.launch
+
+    async def late(self: JobDirectories, wanted: Launch) -> None:
+        world.driver.nodes = nodes({FIRST: ZERO, SECOND: FULL})
+        await launch(self, wanted)
+        assert await world.agent.devices.filters.follow() == {}
+
+    monkeypatch.setattr(JobDirectories, "launch", late)
+    await begins(world, "j", f"{WAIT}; {SHOW}", FIRST)
+    assert await printed(world, "j") == [b"1", b"0"]
+
+
+async def test_supervisors_that_cannot_be_asked_are_named_and_end_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(*arguments: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    await begins(world, "j", WAIT, FIRST)
+    monkeypatch.setattr(control_client, "_exchange", fails)
+    world.driver.nodes = nodes({FIRST: ZERO, SECOND: FULL})
+    found = await world.agent.devices.filters.follow()
+    assert found == {"j.1": "its supervisor cannot be asked: [Errno 24] Too many open files"}
+    monkeypatch.undo()
+    assert list(await world.agent.devices.filters.follow()) == ["j.1"]  # not yet asked again
+    assert await printed(world, "j") == []
+
+
 async def test_a_job_keeps_its_own_gpu_when_two_gpus_change_their_numbers(world: World) -> None:
     world.driver.nodes = nodes({FIRST: ZERO, SECOND: FULL})
     await begins(world, "j", SHOW_TWICE, FIRST)
@@ -127,6 +208,7 @@ async def test_a_start_is_refused_while_a_running_job_could_open_its_gpu(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(denial, "ANSWER_S", 0.2)
+    monkeypatch.setattr(device_filters, "FOLLOW_S", 0.0)
     await begins(world, "j", SHOW_TWICE, FIRST)
     await has_looked(world, "j")
     identity = records.read_identity(world.agent.jobs.directory_of(ref("j")))

@@ -1,7 +1,7 @@
 """Writes and reads the note in an attempt's marker, which is for the next agent."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -14,7 +14,6 @@ from services.node_agent.core.observations import (
 )
 from services.node_agent.core.used import Used
 from services.node_agent.directories.protocol import Launch
-from services.node_agent.machine.device_filter import digest_of
 from services.node_agent.supervisor import records
 
 
@@ -25,7 +24,6 @@ def note_of(launch: Launch) -> dict[str, Any]:
         "gpus": launch.gpus,
         "slices": launch.slices,
         "instances": launch.instances,
-        "denied": digest_of(launch.limits.get("denied", [])),
         "seq": launch.seq,
         "time_limit_s": launch.time_limit_s,
         "grace_s": launch.grace_s,
@@ -92,21 +90,14 @@ def adopted_from(job_dir: str, ref: AttemptRef) -> Adopted:
     )
 
 
-class NotedFilter(NamedTuple):
-    """The device filter of an attempt at its start: the digest of the denied devices
-    (`device_filter.digest_of`), and the numbers of its MIG instances by device.
+def instances_from(job_dir: str) -> dict[GpuId, int] | None:
+    """Return the numbers of the attempt's MIG instances by device; None if its agent did not note
+    them.
     """
-
-    denied: str
-    instances: dict[GpuId, int]
-
-
-def filter_from(job_dir: str) -> NotedFilter | None:
-    """Return the device filter of the attempt's start; None if its agent did not note it."""
     note = records.read_summary(job_dir).get("note", {})
-    if "denied" not in note:
+    if "instances" not in note:
         return None
-    return NotedFilter(note["denied"], {GpuId(uuid): at for uuid, at in note["instances"].items()})
+    return {GpuId(uuid): number for uuid, number in note["instances"].items()}
 
 
 def image_from(job_dir: str) -> tuple[str, bool]:

@@ -58,7 +58,10 @@ class Driver(Protocol):
         ...
 
     async def read_nodes(self) -> None:
-        """Read `nodes` and `capabilities` again: their numbers may have changed since."""
+        """Read `nodes` and `capabilities` again: their numbers may have changed since.
+
+        A driver that hangs does not stop it: its devices keep their last nodes.
+        """
         ...
 
     async def renumbered(self, vendor: str) -> str:

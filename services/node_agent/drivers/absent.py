@@ -108,7 +108,12 @@ def _is_shown(device: Device, shown: Sequence[Device]) -> bool:
 
 def _counts(each: OnBus, vendor: Vendor) -> bool:
     """Return whether the vendor's library should show a device that no agent has seen before."""
-    return not vendor.missing and (each.vendor == "nvidia" or each.pci_class != VGA)
+    return not vendor.missing and may_be_absent(each)
+
+
+def may_be_absent(each: OnBus) -> bool:
+    """Return whether a GPU on the bus is not part of the processor, so that jobs may get it."""
+    return each.vendor == "nvidia" or each.pci_class != VGA
 
 
 def _absent(device: Device, vendor: Vendor, bus: Sequence[OnBus]) -> Absent:

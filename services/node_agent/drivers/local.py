@@ -19,6 +19,7 @@ from libs.common.model import Gpu, GpuId
 from services.node_agent.drivers import Capabilities, DeviceNodes, sysfs
 from services.node_agent.drivers.absent import Absent, Vendor, absent
 from services.node_agent.drivers.child import VENDORS
+from services.node_agent.drivers.node_reads import NodeReads
 from services.node_agent.drivers.readings import (
     Command,
     Device,
@@ -83,6 +84,8 @@ class LocalDriver:
         self.latest: dict[GpuId, Sample] = {}
         self.known: Sequence[Device] = ()
         self.absent: Mapping[GpuId, Absent] = {}
+        names = [vendor.process.vendor for vendor in self.vendors]
+        self._reads = NodeReads(names, sys_root, proc_root)
         # The GPUs on the PCI bus at the inventory.
         self.bus: Sequence[sysfs.OnBus] = ()
 
@@ -168,20 +171,10 @@ class LocalDriver:
                 await vendor.close()
 
     async def read_nodes(self) -> None:
-        """See `drivers.Driver`. Absent devices count too: no job may open one that comes back."""
-        addresses = {uuid: absent.device.pci_bus for uuid, absent in self.absent.items()}
-        addresses |= {uuid: device.pci_bus for uuid, _, device in self._devices()}
-        self.nodes, self.capabilities = await asyncio.to_thread(self._nodes, addresses)
-
-    def _nodes(self, addresses: Mapping[GpuId, str]) -> tuple[DeviceNodes, Capabilities]:
-        found = {
-            uuid: sysfs.device_nodes(address, self.sys_root, self.proc_root)
-            for uuid, address in addresses.items()
-        }
-        able = {
-            uuid: sysfs.capabilities(address, self.proc_root) for uuid, address in addresses.items()
-        }
-        return sysfs.merged(self.nodes, found), able
+        """See `drivers.Driver`. Absent devices count too: one that comes back is denied already."""
+        devices = [each.device for each in self.absent.values()]
+        devices += [device for _, _, device in self._devices()]
+        self.nodes, self.capabilities = await self._reads.read(devices)
 
     def _parts(self) -> list[Part]:
         """Return the GPUs in the order of the inventory, then the network cards."""

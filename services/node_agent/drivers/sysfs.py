@@ -166,9 +166,9 @@ def device_nodes(pci_bus: str, root: Path = SYS, proc: Path = PROC) -> tuple[tup
 
 
 def merged(before: Mapping[Name, Nodes], now: Mapping[Name, Nodes]) -> dict[Name, Nodes]:
-    """Return the device nodes of now, with those from before that cannot be read at the moment.
+    """Return the current device nodes. A device whose nodes cannot be read keeps its last ones.
 
-    A device that is being reset may show none. A node that another device has by now is not kept.
+    A device that is being reset may show none. A node that another device has now is not kept.
     """
     taken = {node for held in now.values() for node in held}
     found: dict[Name, Nodes] = {}

@@ -110,7 +110,7 @@ async def _ready(
             launch,
             order,
             inventory=inventory,
-            nodes=ground.driver.nodes,
+            nodes=lambda: ground.driver.nodes,
             wanted=wanted,
             credentials=partial(registry_credentials, order, ground.node_id, ground.bus),
         )

@@ -88,7 +88,7 @@ class Means:
         launch: Launch,
         order: StartOrder,
         inventory: Sequence[Gpu],
-        nodes: DeviceNodes,
+        nodes: Callable[[], DeviceNodes],
         wanted: Callable[[], bool],
         credentials: Credentials,
     ) -> Launch:

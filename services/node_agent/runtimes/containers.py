@@ -163,7 +163,7 @@ class Containers:
         launch: Launch,
         order: StartOrder,
         inventory: Sequence[Gpu],
-        nodes: DeviceNodes,
+        nodes: Callable[[], DeviceNodes],
         wanted: Callable[[], bool],
         credentials: Credentials,
     ) -> Launch:
@@ -189,7 +189,7 @@ class Containers:
             )
             lent = await self._lend(engine, key, order, launch.env)
             can = await engine.abilities()
-            host = await asyncio.to_thread(self._host, held, nodes, can)
+            host = await asyncio.to_thread(self._host, held, nodes(), can)
             made = self._made(
                 engine, launch, order=order, held=held, host=host, image=image, lent=lent
             )

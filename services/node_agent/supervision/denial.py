@@ -31,6 +31,8 @@ async def deny(job_dir: str, denied: Sequence[Sequence[int]]) -> None:
         except control_client.NotListening:
             await asyncio.sleep(CONNECT_AGAIN_S)
             continue
+        except (OSError, ValueError) as error:  # no descriptor is free, or half of a reply came
+            raise Unavailable(f"its supervisor cannot be asked: {error}") from error
         if reply is None:
             break
         if why := reply["failed"]:
