@@ -310,8 +310,7 @@ class Agent:
                 self.jobs.replace_lease(deadline_ns, notice_ns)
             case a.StartJob(order):
                 key = attempt_key(order.job_id, order.attempt)
-                ground, inventory = self._ground(), self.devices.inventory
-                self._spawn(begin(ground, order, inventory, lambda: s.is_wanted(self.state, key)))
+                self._spawn(begin(self._ground(), order, lambda: s.is_wanted(self.state, key)))
             case a.StopJob(ref, signal, grace_ms):
                 self._spawn(self.jobs.stop(ref, signal, grace_ms))
             case a.KillJob(ref):

@@ -19,6 +19,7 @@ from services.node_agent.drivers.readings import Done
 from services.node_agent.drivers.vendor_devices import VendorDevices
 from services.node_agent.drivers.vendor_process import VendorProcess
 from services.node_agent.machine.processes import process
+from tests.drivers import trees
 from tests.drivers.fakes import Fakes
 
 FIRST, SECOND, THIRD = (GpuId(f"GPU-fake-{index}") for index in range(3))
@@ -191,6 +192,29 @@ async def test_a_device_whose_calls_hang_is_reset_without_another_call(
     assert driver.vendors[0].is_aside("0000:02:00.0") == (silences > 1)
     assert await driver.control(SECOND, r.Reset()) == Done()
     assert (tmp_path / "called").read_text() == "--gpu-reset -i 0000:02:00.0\n"
+
+
+async def test_a_reset_is_not_ended_by_an_inventory_of_a_changed_bus(
+    fakes: Fakes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool = tmp_path / "bin" / "nvidia-smi"
+    tool.parent.mkdir()
+    tool.write_text(f"#!/bin/sh\ntouch {tmp_path}/began\nsleep 0.5\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tool.parent), prepend=os.pathsep)
+    fakes.tell("nvidia", "count * 2")
+    trees.gpu(tmp_path / "sys", "0000:01:00.0")
+    process = VendorProcess("nvidia", 10.0, BEGIN_S)
+    driver = LocalDriver(vendors=[VendorDevices(process)], sys_root=tmp_path / "sys")
+    await driver.inventory()
+    reset = asyncio.ensure_future(driver.control(FIRST, r.Reset()))
+    async with asyncio.timeout(10.0):
+        while not (tmp_path / "began").exists():
+            await asyncio.sleep(0.01)
+    trees.gpu(tmp_path / "sys", "0000:02:00.0")
+    await driver.inventory()
+    assert await reset == Done()
+    await driver.close()
 
 
 async def test_hanging_command_fails_and_takes_no_device_out_of_use(

@@ -65,9 +65,8 @@ class Driver(Protocol):
         ...
 
     async def renumbered(self, vendor: str) -> str:
-        """Return why the indexes of a vendor's devices may mean others than at the inventory.
-
-        Empty if they mean the same.
+        """Return how the vendor's GPUs changed since the inventory, so that indexes may name other
+        devices; empty if they did not.
         """
         ...
 

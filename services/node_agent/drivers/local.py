@@ -88,6 +88,8 @@ class LocalDriver:
         self._reads = NodeReads(names, sys_root, proc_root)
         # The GPUs on the PCI bus at the inventory.
         self.bus: Sequence[sysfs.OnBus] = ()
+        # The vendors whose devices may have other indexes once the next inventory is complete.
+        self.renumbering: set[str] = set()
 
     async def inventory(self) -> Sequence[Gpu]:
         """Return the devices of this machine.
@@ -122,6 +124,7 @@ class LocalDriver:
         self.known = [*shown, *away]
         for each in self.absent.values():
             logger.error("GPU %s %s: %s", each.device.vendor, each.device.pci_bus, each.why)
+        self.renumbering.clear()
         gpus = [
             _gpu(device, seats[device.pci_bus], links.get(device.pci_bus, "")) for device in shown
         ]
@@ -158,6 +161,8 @@ class LocalDriver:
         return topology(self.parts)
 
     async def renumbered(self, vendor: str) -> str:
+        if vendor in self.renumbering:
+            return "they are being divided or listed again"
         return _changes(vendor, self.bus, await asyncio.to_thread(sysfs.gpus, self.sys_root))
 
     async def _read_bus(self) -> None:
@@ -168,7 +173,8 @@ class LocalDriver:
         before, self.bus = self.bus, await asyncio.to_thread(sysfs.gpus, self.sys_root)
         for vendor in self.vendors:
             if _changes(vendor.process.vendor, before, self.bus):
-                await vendor.close()
+                self.renumbering.add(vendor.process.vendor)
+                await vendor.restart()
 
     async def read_nodes(self) -> None:
         """See `drivers.Driver`. Absent devices count too: one that comes back is denied already."""
@@ -306,12 +312,14 @@ class LocalDriver:
             if known == uuid:
                 if vendor.is_aside(device.pci_bus) and not isinstance(command, Reset):
                     raise Unavailable(f"GPU {uuid}: its driver does not answer")
+                if isinstance(command, SetPartition):
+                    self.renumbering.add(device.vendor)
                 if isinstance(command, SetMigMode | SetPartition):
                     # The idle memory use differs between modes.
                     self.baseline.pop(device.pci_bus, None)
                 answer = await vendor.control(device.pci_bus, command)
                 if isinstance(command, SetPartition):
-                    await vendor.close()  # the next child process lists the new partitions
+                    await vendor.restart()  # the next child process lists the new partitions
                 if isinstance(answer, Fault):
                     raise Refused(f"GPU {uuid}: {answer.text}")
                 assert isinstance(answer, Done | Lacking), "CONTROL has no other answers"

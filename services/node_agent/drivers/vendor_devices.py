@@ -147,6 +147,10 @@ class VendorDevices:
     async def close(self) -> None:
         await self.process.close()
 
+    async def restart(self) -> None:
+        """Let the next call start another child process, which lists the devices anew."""
+        await self.process.end_after_call()
+
     async def _each(self, verb: str, addresses: Sequence[str]) -> dict[str, Answer]:
         """Return the answers of all devices that are not silent.
 

@@ -158,6 +158,11 @@ class VendorProcess:
         answer: Answer = _answer.decode(line)
         return answer
 
+    async def end_after_call(self) -> None:
+        """Kill the child once no call runs: a reset that is ended half-way may lose its device."""
+        async with self.turn:
+            await self.close()
+
     async def close(self) -> None:
         """Kill the child, and wait at most DEATH_S: in a driver's call it may never die."""
         child = self._kill()

@@ -22,8 +22,8 @@ WORDS_MAX: Final = 200
 DEATH_S: Final = 1.0
 
 
-async def is_same(vendor: str) -> str:
-    """Say that all indexes mean the same devices as at the inventory."""
+async def unchanged(vendor: str) -> str:
+    """Return that the GPUs are those of the inventory; see `drivers.Driver.renumbered`."""
     return ""
 
 
@@ -36,7 +36,7 @@ class OperatorCommand:
         within_ms: int,
         environment: Mapping[str, str],
         gpus: Callable[[], Sequence[Gpu]],
-        renumbered: Callable[[str], Awaitable[str]] = is_same,
+        renumbered: Callable[[str], Awaitable[str]] = unchanged,
     ) -> None:
         """Create the command; `gpus` returns the inventory, `renumbered` is that of the driver."""
         self.renumbered = renumbered

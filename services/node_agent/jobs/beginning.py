@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from libs.common import reasons
 from libs.common.errors import Refused
 from libs.common.messages import StartOrder
-from libs.common.model import AttemptRef, Gpu, NodeId, attempt_key
+from libs.common.model import AttemptRef, Gpu, GpuId, NodeId, attempt_key
 from libs.common.transport.bus import Bus
 from services.node_agent.core import observations as o
 from services.node_agent.core.state import key_of
@@ -45,14 +45,12 @@ class Ground(NamedTuple):
     tell: Callable[[o.Observation], None]
 
 
-async def begin(
-    ground: Ground, order: StartOrder, inventory: Sequence[Gpu], wanted: Callable[[], bool]
-) -> None:
+async def begin(ground: Ground, order: StartOrder, wanted: Callable[[], bool]) -> None:
     """Start an attempt and report the result; `wanted` says whether it should still start."""
     key = attempt_key(order.job_id, order.attempt)
     ground.means.spans.begun(order, time.time_ns())
     try:
-        await ground.jobs.launch(await _ready(ground, order, inventory, wanted))
+        await ground.jobs.launch(await _ready(ground, order, wanted))
     except NoContainer as error:
         _over(
             ground,
@@ -75,23 +73,19 @@ async def begin(
         ground.tell(o.JobLaunched(key))
 
 
-async def _ready(
-    ground: Ground, order: StartOrder, inventory: Sequence[Gpu], wanted: Callable[[], bool]
-) -> Launch:
+async def _ready(ground: Ground, order: StartOrder, wanted: Callable[[], bool]) -> Launch:
     """Prepare the devices, the upload and the container of an attempt.
 
     Raises Refused, NoContainer or OSError; then the upload is removed again.
     """
     key, uuids = attempt_key(order.job_id, order.attempt), [hold.uuid for hold in order.gpus]
-    if gone := set(uuids) - {gpu.uuid for gpu in inventory}:
-        raise Refused(
-            f"{key} cannot be started: GPU {', '.join(sorted(gone))} is no longer on this node"
-        )
+    _listed(ground, key, uuids)
     await ground.devices.scrub.over(key, uuids)
     await ground.devices.preflight.look(key, uuids)
     if not wanted():  # the wait for its devices may have been long
         raise Refused(f"{key} was stopped before it started")
-    await check_indexes(order, inventory, ground.driver)
+    inventory = _listed(ground, key, uuids)  # a card may have been divided meanwhile
+    await check_indexes(order, inventory, inventory, driver=ground.driver)
     launch = await launch_of(
         order=order,
         node_id=ground.node_id,
@@ -114,10 +108,22 @@ async def _ready(
             wanted=wanted,
             credentials=partial(registry_credentials, order, ground.node_id, ground.bus),
         )
-        return await ground.devices.filters.ready(launch)
+        launch = await ground.devices.filters.ready(launch)
+        await check_indexes(order, inventory, ground.devices.inventory, driver=ground.driver)
+        return launch
     except (Refused, OSError):
         await ground.jobs.discard(launch.ref)
         raise
+
+
+def _listed(ground: Ground, key: str, uuids: Sequence[GpuId]) -> Sequence[Gpu]:
+    """Return the inventory. Raises Refused if it does not have these devices."""
+    inventory = ground.devices.inventory
+    if gone := set(uuids) - {gpu.uuid for gpu in inventory}:
+        raise Refused(
+            f"{key} cannot be started: GPU {', '.join(sorted(gone))} is no longer on this node"
+        )
+    return inventory
 
 
 async def _unpacked(

@@ -89,17 +89,28 @@ async def launch_of(
     )
 
 
-async def check_indexes(order: StartOrder, inventory: Sequence[Gpu], driver: Driver) -> None:
-    """Raise Refused if the job's devices have indexes in its environment that may be wrong by now.
+async def check_indexes(
+    order: StartOrder, inventory: Sequence[Gpu], now: Sequence[Gpu], driver: Driver
+) -> None:
+    """Raise Refused if the indexes in the job's environment may mean other devices now.
 
-    The indexes are those of the last inventory.
+    They are those of `inventory`; `now` is the last one, which may be newer.
     """
     held = [gpu for hold in order.gpus for gpu in inventory if gpu.uuid == hold.uuid]
-    if held and by_index(held, inventory) and (why := await driver.renumbered(held[0].vendor)):
+    if not held or not by_index(held, inventory):
+        return
+    key, current = attempt_key(order.job_id, order.attempt), {gpu.uuid: gpu.index for gpu in now}
+    if moved := [gpu for gpu in held if current.get(gpu.uuid) != gpu.index]:
         raise Refused(
-            f"{attempt_key(order.job_id, order.attempt)} cannot be started: the GPUs of this node "
-            f"changed since the agent numbered them ({why}), so GPU {held[0].index} may not be "
-            f"{held[0].uuid} any more. Restart the agent of this node"
+            f"{key} cannot be started: GPU {moved[0].uuid} got another index than "
+            f"{moved[0].index} while the start was prepared, because the GPUs of this node "
+            "changed. Muster places the job again"
+        )
+    if why := await driver.renumbered(held[0].vendor):
+        raise Refused(
+            f"{key} cannot be started: the GPUs of this node changed since the agent numbered them "
+            f"({why}), so GPU {held[0].index} may not be {held[0].uuid} any more. Restart the "
+            "agent of this node"
         )
 
 
