@@ -51,10 +51,10 @@ FOLLOWS = (
     "within 5 minutes without an answer in between is out of use until it answers. An "
     "agent that restarts in the same boot waits at most MUSTER_DRIVER_ANSWER_MS, because "
     "the leases of its jobs run.",
-    "A vendor's driver is called for one device after the other. The time in which a device "
-    "waits while another one hangs or is reset does not count against it: the release check "
-    "of its job waits too. A driver that hangs as a whole takes all devices of its vendor "
-    "out of use.",
+    "A vendor's driver is called for one device after the other. A device that waits for "
+    "its turn is not counted as silent. The release check of its job waits as well. A device "
+    "that does not answer can be reset: the agent then sends the reset without another call "
+    "to the device. A driver that hangs as a whole takes all devices of its vendor out of use.",
     "A device whose NVLink fabric is not up (NVSwitch systems: the fabric manager has not "
     "registered it, or failed to) is degraded as `fabric`. Its node then takes jobs with "
     "one GPU there but none with several, and `muster why` says so. The fabric is read "

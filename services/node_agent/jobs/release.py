@@ -48,8 +48,8 @@ async def check(
     """Check what an attempt left. `alone` are its devices that no other attempt uses.
 
     Its MIG instances are removed once its processes are gone. Devices that are clean then are
-    scrubbed. All but the calls of the driver and the scrub, which have deadlines of their own, has
-    `look_s`. If that is over, nothing is known, so all devices are not clean.
+    scrubbed. Driver calls and the scrub have their own deadlines. Everything else must end within
+    `look_s` seconds; after that nothing is known, so no device counts as clean.
     """
     try:
         async with asyncio.timeout(look_s) as deadline:
@@ -118,7 +118,7 @@ async def _look(
 
 @contextmanager
 def _stopped(deadline: asyncio.Timeout) -> Iterator[None]:
-    """Stop the time of a deadline.
+    """Suspend a deadline inside the block.
 
     A driver is called for one device after the other, so a call may wait for its turn while another
     device hangs or is reset. That says nothing about the devices of this check.
