@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+# Without compiled modules each process takes twice as long to start.
+unexport PYTHONDONTWRITEBYTECODE
 # Over four processes: some wait for clusters while others compute. In the order of tests/conftest.py.
 SPREAD := -n 4 --dist loadfile --no-loadscope-reorder
 # Every line and branch of the pure files.
@@ -37,6 +39,7 @@ clean: $(STAMP) ## remove the cluster's state (asks first)
 	@$(BIN)/muster clean $(ARGS)
 
 test: $(STAMP) ## unit, property, simulation, contract, integration and tidy tests
+	@$(BIN)/python -m tests.compiled
 	@$(BIN)/python -m pytest $(SPREAD) tests || { test $$? -eq 1 && echo "again, and alone, what failed beside others:" \
 	  && $(BIN)/python -m pytest --last-failed --last-failed-no-failures none tests; }
 

@@ -3,6 +3,7 @@ machine is read.
 """
 
 import os
+from collections import Counter
 from pathlib import Path
 from typing import Final
 
@@ -11,7 +12,12 @@ import pytest
 from libs.common.settings import configuration
 from services.node_agent.supervision import zygote_link
 
-SIMULATION: Final = Path(__file__).parent / "sim"
+TESTS: Final = Path(__file__).parent
+# What the tests of a folder mostly do.
+COMPUTING: Final = "computing"
+WAITING: Final = "waiting"
+SHORT: Final = "short"
+KINDS: Final = {"sim": COMPUTING, "property": COMPUTING, "unit": SHORT}
 # `make drills` sets it to 1.
 DRILLS: Final = "MUSTER_TEST_DRILLS"
 
@@ -21,14 +27,32 @@ os.environ.update({configuration.CONFIG_DIR: "", configuration.ENV_FILE: "", "MU
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The simulation takes longest: begun last, it would be waited for alone. Drills need minutes
-    of their own.
-    """
-    items.sort(key=lambda item: SIMULATION not in item.path.parents)
+    """Drills need minutes of their own."""
+    items[:] = mixed(items)
     if os.environ.get(DRILLS) != "1":
         for item in items:
             if item.get_closest_marker("drill"):
                 item.add_marker(pytest.mark.skip(reason="a drill: make drills"))
+
+
+def mixed(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Return the tests in the order in which several processes take their files.
+
+    Files that compute are spread among those that wait for clusters, so the processors are always
+    in use. The files of short tests come last: then no process computes for long after all others.
+    """
+    paths = dict.fromkeys(item.path for item in items)
+    kinds = {path: kind_of(path) for path in paths}
+    number, seen = Counter(kinds.values()), Counter[str]()
+    place: dict[Path, float] = {}
+    for path, kind in kinds.items():
+        place[path] = 1.0 if kind == SHORT else seen[kind] / number[kind]
+        seen[kind] += 1
+    return sorted(items, key=lambda item: (place[item.path], item.path))
+
+
+def kind_of(path: Path) -> str:
+    return KINDS.get(path.relative_to(TESTS).parts[0], WAITING)
 
 
 @pytest.fixture(autouse=True, scope="session")

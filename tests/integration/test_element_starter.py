@@ -33,12 +33,22 @@ set -- $(cat /proc/$$/stat); test $1 = $5 -a $1 = $6 && echo "leads its session,
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Work in a folder, with the first descriptors in use, as in a supervisor."""
+    """Work in a folder, with the first descriptors in use, as in a supervisor.
+
+    Unlike a supervisor, this process may have children that other tests left.
+    """
     monkeypatch.chdir(tmp_path)
+    left = children()
+    monkeypatch.setattr(Starter, "is_alone", lambda starter: children() - left == {starter.pid})
     used = [os.open(os.devnull, os.O_RDONLY) for _ in range(6)]
     yield tmp_path
     for descriptor in used:
         os.close(descriptor)
+
+
+def children() -> set[int]:
+    found = Path(f"/proc/self/task/{os.getpid()}/children").read_text()
+    return {int(pid) for pid in found.split()}
 
 
 def output_of(given: Order, is_started: bool) -> str:

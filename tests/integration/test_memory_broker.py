@@ -189,7 +189,7 @@ async def test_kill_9_at_any_step_loses_no_byte(keeper: Keeper, tmp_path: Path, 
 
 def test_a_broker_without_an_agent_ends_once_its_attempts_have_ended(tmp_path: Path) -> None:
     made = broker.Broker(str(tmp_path))
-    long_after_s = made.alone_since_s + broker.ORPHAN_S
+    long_after_s = made.alone_since_s + broker.ORPHAN_S + 1
     assert not made.is_orphaned(made.alone_since_s)
     assert made.is_orphaned(long_after_s)
     admit(made.books, attempt(tmp_path))  # its supervisor is this process

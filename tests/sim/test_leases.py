@@ -15,7 +15,7 @@ from tests.sim.settings import SETTINGS
 from tests.sim.weather import Rates
 from tests.sim.world import Result, simulate
 
-SEEDS = range(8)
+SEEDS = range(5)
 NODES = (2, 2, 4, 2)
 STOP_S = 5.0
 DIES_S = 9.0
