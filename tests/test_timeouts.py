@@ -125,7 +125,8 @@ STAY: Final[dict[str, str]] = {
         element_journal.MARK_NS supervisor.elements.FIRST_GUESS_NS core.batch.ELEMENTS_EVERY_NS
         element_runs.BESIDE_S element_runs.BESIDE_EACH_S
         supervisor_client.STATUS_TIMEOUT_S supervisor_client.STOP_TIMEOUT_S vendor_process.DEATH_S
-        operator_command.DEATH_S zygote.ORPHAN_SWEEP_S zygote_link.EXIT_WAIT_S
+        operator_command.DEATH_S operator_command.RENUMBERED_S renumbering.AGAIN_S
+        zygote.ORPHAN_SWEEP_S zygote_link.EXIT_WAIT_S
         zygote_link.RESPAWN_FIRST_S zygote_link.RESPAWN_MAX_S""",
     "a trace: the pace of PyTorch's profiler, and the bounds of one capture on a node": """
         chrome_events.LEAD_IN_NS

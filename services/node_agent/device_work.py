@@ -78,7 +78,7 @@ class DeviceWork:
             driver, lambda: self.inventory, lambda key: slices_of_others(state(), key)
         )
         self.controlling = Controlling(driver, self.instances, tell)
-        self.filters = DeviceFilters(driver, jobs, state)
+        self.filters = DeviceFilters(driver, jobs, state, lambda: self.inventory)
         self.diagnosing = Diagnosing(
             NodeId(machine.node_id),
             jobs=jobs,

@@ -135,6 +135,42 @@ async def test_a_driver_whose_files_cannot_be_read_keeps_the_last_nodes_and_stop
     assert driver.nodes == {FIRST: ((195, 2),), SECOND: ((195, 1),)}
 
 
+async def test_damaged_files_keep_the_last_nodes_until_they_are_right_again(
+    driver: LocalDriver, kernel: Kernel, caplog: pytest.LogCaptureFixture
+) -> None:
+    kernel.information(ADDRESSES[FIRST]).write_bytes(b"\xff")
+    for _ in range(2):
+        await driver.read_nodes()
+        assert driver.nodes == {FIRST: ((195, 0),), SECOND: ((195, 1),)}
+    assert caplog.text.count("nodes of nvidia cannot be read: its files are not as expected") == 1
+    kernel.number(FIRST, 2)
+    await driver.read_nodes()
+    assert driver.nodes == {FIRST: ((195, 2),), SECOND: ((195, 1),)}
+
+
+async def test_an_agent_that_has_no_thread_for_a_read_keeps_the_last_nodes(
+    driver: LocalDriver,
+    kernel: Kernel,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    start = threading.Thread.start
+
+    def fails(self: threading.Thread) -> None:
+        if self.name.startswith("nodes of"):
+            raise RuntimeError("can't start new thread")
+        start(self)
+
+    monkeypatch.setattr(threading.Thread, "start", fails)
+    kernel.number(FIRST, 2)
+    await driver.read_nodes()
+    assert driver.nodes == {FIRST: ((195, 0),), SECOND: ((195, 1),)}
+    assert "the agent could not start a thread (can't start new thread)" in caplog.text
+    monkeypatch.undo()
+    await driver.read_nodes()
+    assert driver.nodes == {FIRST: ((195, 2),), SECOND: ((195, 1),)}
+
+
 async def test_a_device_that_its_driver_does_not_show_has_its_nodes_too(
     driver: LocalDriver, fakes: Fakes
 ) -> None:

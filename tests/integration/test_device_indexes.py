@@ -3,6 +3,7 @@ binding and a library built from C, which divides its cards.
 """
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -15,10 +16,14 @@ from libs.common.model import GpuId
 from services.node_agent.devices.device_filters import DeviceFilters
 from services.node_agent.directories.protocol import Launch
 from services.node_agent.drivers import readings as r
+from services.node_agent.drivers import renumbering
 from services.node_agent.drivers.local import LocalDriver
 from services.node_agent.drivers.vendor_devices import VendorDevices
 from services.node_agent.drivers.vendor_process import VendorProcess
+from services.node_agent.health import operator_command
+from services.node_agent.health.operator_command import OperatorCommand
 from services.node_agent.health.preflight import Preflight
+from services.node_agent.jobs.environment import passed_on
 from tests.drivers.conftest import fakes, libraries  # noqa: F401
 from tests.drivers.fakes import Fakes
 from tests.drivers.test_amd import FIRST, SECOND
@@ -95,6 +100,46 @@ async def test_indexes_do_not_count_from_the_division_of_a_card_to_the_next_inve
     driver = world.agent.devices.driver
     assert await driver.renumbered("amd") == ""
     await driver.control(FIRST, r.SetPartition("CPX"))
-    assert await driver.renumbered("amd") == "they are being divided or listed again"
+    assert await driver.renumbered("amd") == renumbering.LISTED_AGAIN
     await driver.inventory()
     assert await driver.renumbered("amd") == ""
+
+
+async def test_indexes_do_not_count_while_the_vendor_does_not_list_its_devices(
+    world: World,
+    fakes: Fakes,  # noqa: F811
+) -> None:
+    driver = world.real
+    assert isinstance(driver, LocalDriver)
+    driver.vendors[0].process.begin_s = 0.5
+    await driver.control(FIRST, r.SetPartition("CPX"))
+    fakes.tell("amd", "count * 2", "amdsmi_init * hang")
+    await driver.inventory()
+    assert await driver.renumbered("amd") == renumbering.LISTED_AGAIN
+    fakes.tell("amd", "count * 2")
+    driver.vendors[0].process.begin_s = 20.0
+    await driver.inventory()
+    assert await driver.renumbered("amd") == ""
+
+
+async def test_a_command_of_the_operator_waits_while_another_card_is_divided(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = world.agent.devices
+    command = OperatorCommand(
+        "echo $ROCR_VISIBLE_DEVICES; exit 3",
+        10_000,
+        passed_on(os.environ),
+        gpus=lambda: work.inventory,
+        renumbered=work.driver.renumbered,
+    )
+    before = index(world)
+    await work.driver.control(FIRST, r.SetPartition("CPX"))
+    tried = asyncio.create_task(command.on(PART))
+    assert await asyncio.wait({tried}, timeout=0.3) == (set(), {tried})
+    work.inventory = await work.driver.inventory()
+    assert index(world) > before
+    assert await tried == f"its command ended with 3: {index(world)}"
+    monkeypatch.setattr(operator_command, "RENUMBERED_S", 0.0)
+    await work.driver.control(FIRST, r.SetPartition("SPX"))
+    assert renumbering.LISTED_AGAIN in await command.on(PART)

@@ -119,15 +119,33 @@ async def test_the_next_agent_sets_the_filter_also_if_the_nodes_are_those_of_the
     assert await printed(world, "j") == [b"1", b"0", b"1", b"0"]
 
 
-async def test_the_next_agent_allows_no_gpu_whose_nodes_it_cannot_read_yet(world: World) -> None:
+async def test_the_next_agent_allows_no_gpu_whose_nodes_it_cannot_read_yet(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     world.driver.nodes = nodes({FIRST: ZERO, SECOND: FULL})
     await begins(world, "j", SHOW_TWICE, FIRST)
     await has_looked(world, "j")
     await world.drop()
     world.driver.nodes = {**nodes({FIRST: ZERO}), SECOND: ()}
     await world.begin()
-    assert await world.agent.devices.filters.follow() == {}
+    for _ in range(2):
+        assert await world.agent.devices.filters.follow() == {}
+    assert caplog.text.count(f"the device nodes of {SECOND} cannot be read") == 1
     assert await printed(world, "j") == [b"1", b"0", b"1", b"0"]
+
+
+async def test_a_gpu_on_the_bus_that_never_has_nodes_holds_back_no_filter_of_an_earlier_agent(
+    world: World,
+) -> None:
+    """As one that belongs to a virtual machine: its address names it."""
+    world.driver.nodes = nodes({FIRST: ZERO, SECOND: FULL})
+    await begins(world, "j", SHOW_TWICE, FIRST)
+    await has_looked(world, "j")
+    await world.drop()
+    world.driver.nodes = {**nodes({FIRST: FULL, SECOND: ZERO}), GpuId("0000:03:00.0"): ()}
+    await world.begin()
+    assert await world.agent.devices.filters.follow() == {}
+    assert await printed(world, "j") == [b"1", b"0", b"0", b"1"]
 
 
 async def test_a_start_without_gpus_waits_for_no_supervisor_and_the_nodes_are_not_read(
@@ -166,19 +184,36 @@ async def test_an_attempt_that_is_being_launched_is_followed_too(
     assert await printed(world, "j") == [b"1", b"0"]
 
 
-async def test_supervisors_that_cannot_be_asked_are_named_and_end_nothing(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def fails(*arguments: object) -> None:
-        raise OSError(errno.EMFILE, "Too many open files")
+def no_descriptor(*arguments: object) -> None:
+    raise OSError(errno.EMFILE, "Too many open files")
 
+
+@pytest.mark.parametrize("failing", [(control_client, "_exchange"), (records, "read_exit")])
+async def test_supervisors_that_cannot_be_asked_are_named_and_end_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch, failing: tuple[object, str]
+) -> None:
     await begins(world, "j", WAIT, FIRST)
-    monkeypatch.setattr(control_client, "_exchange", fails)
+    monkeypatch.setattr(*failing, no_descriptor)
     world.driver.nodes = nodes({FIRST: ZERO, SECOND: FULL})
     found = await world.agent.devices.filters.follow()
     assert found == {"j.1": "its supervisor cannot be asked: [Errno 24] Too many open files"}
     monkeypatch.undo()
     assert list(await world.agent.devices.filters.follow()) == ["j.1"]  # not yet asked again
+    assert await printed(world, "j") == []
+
+
+async def test_an_attempt_of_an_earlier_agent_whose_marker_cannot_be_read_is_named_until_it_can(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.driver.nodes = nodes({FIRST: ZERO, SECOND: FULL})
+    await begins(world, "j", WAIT, FIRST)
+    await world.drop()
+    await world.begin()
+    monkeypatch.setattr(device_filters, "instances_from", no_descriptor)
+    found = await world.agent.devices.filters.follow()
+    assert found == {"j.1": "its marker cannot be read: [Errno 24] Too many open files"}
+    monkeypatch.undo()
+    assert await world.agent.devices.filters.follow() == {}
     assert await printed(world, "j") == []
 
 
@@ -202,6 +237,29 @@ async def test_filters_follow_the_nodes_also_without_another_start(
     await begins(world, "j", f"{UNTIL_FULL}; {SHOW}", FIRST)
     world.driver.nodes = nodes({FIRST: FULL, SECOND: ZERO})
     assert await printed(world, "j") == [b"0", b"1"]
+
+
+async def test_nodes_that_cannot_be_read_end_no_agent_and_are_read_again(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    failures = iter(
+        [OSError(errno.EMFILE, "Too many open files"), RuntimeError("can't start new thread")]
+    )
+
+    async def read_nodes() -> None:
+        for error in failures:
+            raise error
+        world.driver.nodes = nodes({FIRST: FULL, SECOND: ZERO})
+
+    monkeypatch.setattr(device_filters, "FOLLOW_S", 0.02)
+    monkeypatch.setattr(type(world.driver), "simulated", False)
+    await world.drop()
+    await world.begin()
+    world.driver.nodes = nodes({FIRST: ZERO, SECOND: FULL})
+    await begins(world, "j", f"{UNTIL_FULL}; {SHOW}", FIRST)
+    monkeypatch.setattr(world.driver, "read_nodes", read_nodes)
+    assert await printed(world, "j") == [b"0", b"1"]
+    assert caplog.text.count("the device nodes of this node cannot be read") == 2
 
 
 async def test_a_start_is_refused_while_a_running_job_could_open_its_gpu(
@@ -269,4 +327,38 @@ async def test_a_job_cannot_open_a_part_into_which_another_card_of_amd_is_divide
         await world.said(f.JobStarted, "k")
         assert await printed(world, "j") == [b"1", b"1", b"1", b"0"]
         assert await printed(world, "k") == [b"0", b"1"]
+    await driver.close()
+
+
+async def test_parts_without_nodes_hold_back_no_filter_of_an_earlier_agent(
+    tmp_path: Path,
+    home: Home,
+    fakes: Fakes,  # noqa: F811
+) -> None:
+    """The addresses of AMD's parts are not on the PCI bus."""
+    fakes.tell("amd", "count * 2")
+    sys_root = tmp_path / "sys"
+
+    def show(numbers: Mapping[str, int]) -> None:
+        for address, device in numbers.items():
+            folder = sys_root / "bus/pci/devices" / address / "drm" / "renderD"
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "dev").write_text(f"{os.major(device)}:{os.minor(device)}\n")
+
+    show({"0000:c1:00.0": FULL, "0000:c2:00.0": ZERO})
+    driver = LocalDriver(
+        vendors=[VendorDevices(VendorProcess("amd", 10.0, 20.0))],
+        sys_root=sys_root,
+        proc_root=tmp_path / "proc",
+    )
+    async with world_at(tmp_path / "state", home.dirs, real=driver) as world:
+        assert (await tell(world, "compute-partition", "CPX", AMD_FIRST)).outcome == "done"
+        await start(world=world, job="j", script=SHOW_TWICE, slices=0, uuid=AMD_SECOND)
+        await has_looked(world, "j")
+        await world.drop()
+        show({"0000:c1:00.0": ZERO, "0000:c2:00.0": FULL})
+        await world.begin()
+        assert driver.nodes[GpuId(f"{AMD_FIRST}.1")] == ()
+        assert await world.agent.devices.filters.follow() == {}
+        assert await printed(world, "j") == [b"1", b"0", b"0", b"1"]
     await driver.close()

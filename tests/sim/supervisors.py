@@ -291,7 +291,7 @@ class SimDriver:
     async def read_nodes(self) -> None:
         """Simulated devices have no nodes."""
 
-    async def renumbered(self, vendor: str) -> str:
+    async def renumbered(self, vendor: str, wait_s: float = 0.0) -> str:
         return ""
 
     async def _answer(self, usual_s: float) -> None:

@@ -19,7 +19,8 @@ NODE_HELP: Final = {
     "gpu_driver": "`simulated`, or `local` for the GPUs of this machine.",
     "gpus_removed": (
         "Agent: GPUs that were removed from this machine or that Muster must not use: UUIDs or "
-        "PCI addresses, separated by commas."
+        "PCI addresses, separated by commas. If such a GPU is on the PCI bus and its driver does "
+        "not show it, no job can open its device nodes, for example to render."
     ),
     "simulated_gpus": "Number of simulated GPUs of this agent.",
     "simulated_model": "Model name of the simulated GPUs.",

@@ -15,8 +15,9 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
+from libs.common.devices.partition import card_of
 from libs.common.errors import Refused, Unavailable
-from libs.common.model import GpuId
+from libs.common.model import Gpu, GpuId
 from services.node_agent.core.state import LAUNCHED, LAUNCHING, Attempt, State, key_of
 from services.node_agent.devices import capabilities
 from services.node_agent.directories.marker_notes import instances_from
@@ -45,12 +46,21 @@ class Filter(NamedTuple):
 class DeviceFilters:
     """The device filters of one agent's attempts."""
 
-    def __init__(self, driver: Driver, jobs: JobSupervisors, state: Callable[[], State]) -> None:
-        self.driver, self.jobs, self.state = driver, jobs, state
+    def __init__(
+        self,
+        driver: Driver,
+        jobs: JobSupervisors,
+        state: Callable[[], State],
+        gpus: Callable[[], Sequence[Gpu]],
+    ) -> None:
+        """Create the filters; `gpus` returns the inventory."""
+        self.driver, self.jobs, self.state, self.gpus = driver, jobs, state, gpus
         # None: an older agent started the attempt and did not note its MIG instances.
         self._set: dict[str, Filter | None] = {}
         # The attempts whose filter could not be changed: the reason, and when to try again.
         self._failed: dict[str, tuple[str, float]] = {}
+        # The GPUs without nodes for which filters of an earlier agent wait, as last logged.
+        self._awaited: list[GpuId] = []
         self._turn = asyncio.Lock()
 
     async def watch(self) -> None:
@@ -59,7 +69,10 @@ class DeviceFilters:
             await asyncio.Event().wait()  # the end of this task would end the agent
         while True:
             await asyncio.sleep(FOLLOW_S)
-            await self.driver.read_nodes()
+            try:
+                await self.driver.read_nodes()
+            except (OSError, RuntimeError) as error:  # no descriptor or no thread is free
+                logger.error("the device nodes of this node cannot be read: %s", error)
             for key, why in (await self.follow()).items():
                 logger.error("the device filter of %s stays as it was: %s", key, why)
 
@@ -99,11 +112,17 @@ class DeviceFilters:
 
     async def _follow(self, key: str, attempt: Attempt) -> None:
         """Change the filter of one attempt if it differs."""
+        now_s = asyncio.get_running_loop().time()
         if key not in self._set:
-            self._set[key] = await asyncio.to_thread(self._first, attempt)
-        last, now_s = self._set[key], asyncio.get_running_loop().time()
+            try:
+                self._set[key] = await asyncio.to_thread(self._first, attempt)
+            except (OSError, RuntimeError) as error:  # no descriptor or no thread is free
+                self._failed[key] = (f"its marker cannot be read: {error}", now_s)
+                return
+            self._failed.pop(key, None)
+        last = self._set[key]
         _, again_s = self._failed.get(key, ("", 0.0))
-        if last is None or now_s < again_s or (not last.denied and self._unread()):
+        if last is None or now_s < again_s or (not last.denied and self._must_wait()):
             return
         denied = self._denied(attempt.gpus, last.instances)
         digest = digest_of(denied)
@@ -120,13 +139,30 @@ class DeviceFilters:
         self._set[key] = last._replace(denied=digest)
         self._failed.pop(key, None)
 
-    def _unread(self) -> bool:
-        """Return whether the nodes of a device are not known, as while it is reset.
+    def _must_wait(self) -> bool:
+        """Return whether the nodes of a GPU are not known, as while it is reset.
 
-        The filter of an earlier agent may deny them, so it must not be replaced yet.
+        The filter of an earlier agent may deny them, so it must not be replaced yet. Lost GPUs, and
+        GPUs of the bus that are not in the inventory, may never have nodes. The same applies to the
+        further parts of a divided card, whose addresses are not on the bus.
         """
         lost = {uuid for uuid, absent in self.driver.absent.items() if absent.lost}
-        return any(not held and uuid not in lost for uuid, held in self.driver.nodes.items())
+        awaited = [
+            gpu.uuid
+            for gpu in self.gpus()
+            if gpu.uuid == card_of(gpu.uuid)
+            and gpu.uuid not in lost
+            and gpu.uuid in self.driver.nodes
+            and not self.driver.nodes[gpu.uuid]
+        ]
+        if awaited and awaited != self._awaited:
+            logger.error(
+                "jobs that an earlier agent started keep their device filters, because the device "
+                "nodes of %s cannot be read: run muster doctor on this node",
+                ", ".join(awaited),
+            )
+        self._awaited = awaited
+        return bool(awaited)
 
     def _denied(self, gpus: Sequence[GpuId], instances: Mapping[GpuId, int]) -> list[list[int]]:
         """Return the device nodes that an attempt with these devices may not open."""

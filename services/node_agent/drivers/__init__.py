@@ -64,9 +64,11 @@ class Driver(Protocol):
         """
         ...
 
-    async def renumbered(self, vendor: str) -> str:
-        """Return how the vendor's GPUs changed since the inventory, so that indexes may name other
-        devices; empty if they did not.
+    async def renumbered(self, vendor: str, wait_s: float = 0.0) -> str:
+        """Return why indexes of the vendor's GPUs may name other devices than at the inventory, and
+        what to do; empty if they name the same ones.
+
+        Wait up to `wait_s` seconds while a card is being divided or the GPUs are listed again.
         """
         ...
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from libs.common.devices.topology import Topology
 from libs.common.errors import Refused, Unavailable
 from libs.common.model import Gpu, GpuId
-from services.node_agent.drivers import Capabilities, DeviceNodes, sysfs
+from services.node_agent.drivers import Capabilities, DeviceNodes, renumbering, sysfs
 from services.node_agent.drivers.absent import Absent, Vendor, absent
 from services.node_agent.drivers.child import VENDORS
 from services.node_agent.drivers.node_reads import NodeReads
@@ -124,7 +124,12 @@ class LocalDriver:
         self.known = [*shown, *away]
         for each in self.absent.values():
             logger.error("GPU %s %s: %s", each.device.vendor, each.device.pci_bus, each.why)
-        self.renumbering.clear()
+        # A vendor that did not list its devices shows the old ones, with their old indexes.
+        self.renumbering &= {
+            vendor.process.vendor
+            for vendor in self.vendors
+            if vendor.devices and not vendor.answers
+        }
         gpus = [
             _gpu(device, seats[device.pci_bus], links.get(device.pci_bus, "")) for device in shown
         ]
@@ -160,10 +165,12 @@ class LocalDriver:
     async def topology(self) -> Topology:
         return topology(self.parts)
 
-    async def renumbered(self, vendor: str) -> str:
-        if vendor in self.renumbering:
-            return "they are being divided or listed again"
-        return _changes(vendor, self.bus, await asyncio.to_thread(sysfs.gpus, self.sys_root))
+    async def renumbered(self, vendor: str, wait_s: float = 0.0) -> str:
+        if not await renumbering.ended(vendor, self.renumbering, wait_s):
+            return renumbering.LISTED_AGAIN
+        now = await asyncio.to_thread(sysfs.gpus, self.sys_root)
+        changes = sysfs.changes(vendor, self.bus, now)
+        return renumbering.CHANGED.format(changes=changes) if changes else ""
 
     async def _read_bus(self) -> None:
         """Read the PCI bus, and let the vendors whose GPUs there changed list their devices anew.
@@ -172,7 +179,7 @@ class LocalDriver:
         """
         before, self.bus = self.bus, await asyncio.to_thread(sysfs.gpus, self.sys_root)
         for vendor in self.vendors:
-            if _changes(vendor.process.vendor, before, self.bus):
+            if before and sysfs.changes(vendor.process.vendor, before, self.bus):
                 self.renumbering.add(vendor.process.vendor)
                 await vendor.restart()
 
@@ -370,10 +377,6 @@ def _by_processes(sample: Sample, but: Collection[int]) -> str:
     return ", ".join(
         f"process {each.pid} uses it" for each in sample.processes if each.pid not in but
     )
-
-
-def _changes(vendor: str, before: Sequence[sysfs.OnBus], now: Sequence[sysfs.OnBus]) -> str:
-    return sysfs.changes(*([one for one in bus if one.vendor == vendor] for bus in (before, now)))
 
 
 def _gpu(device: Device, seat: Seat, links: str) -> Gpu:

@@ -69,40 +69,53 @@ class _VendorReads:
     def __init__(self, vendor: str, sys_root: Path, proc_root: Path) -> None:
         self.vendor, self.sys_root, self.proc_root = vendor, sys_root, proc_root
         self._last: Found = {}, {}
-        self._reading: asyncio.Future[Found] | None = None
-        self._is_late = False
+        # The result, or why the nodes cannot be read.
+        self._reading: asyncio.Future[Found | str] | None = None
+        self._failed = ""
 
     async def read(self, addresses: Mapping[GpuId, str]) -> Found:
-        """Return the nodes of these devices; those read last if the driver does not answer."""
+        """Return the nodes of these devices; those read last if they cannot be read now."""
         if self._reading is not None:
             await asyncio.wait({self._reading}, timeout=READ_S)
         if self._reading is None or self._reading.done():
             self._reading = self._begin(addresses)
             await asyncio.wait({self._reading}, timeout=READ_S)
-        was_late, self._is_late = self._is_late, not self._reading.done()
-        if not self._is_late:
-            self._last, self._reading = self._reading.result(), None
-        elif not was_late:
+        why = f"its driver did not answer within {READ_S:g} s"
+        if self._reading.done():
+            found, self._reading = self._reading.result(), None
+            if isinstance(found, str):
+                why = found
+            else:
+                self._last, why = found, ""
+        if why and not self._failed:
             logger.error(
-                "the device nodes of %s cannot be read: its driver did not answer within %g s. The "
-                "device filters of jobs name the nodes that were read last",
+                "the device nodes of %s cannot be read: %s. The device filters of jobs name the "
+                "nodes that were read last",
                 self.vendor,
-                READ_S,
+                why,
             )
+        self._failed = why
         nodes, able = self._last
         return {uuid: nodes.get(uuid, ()) for uuid in addresses}, able
 
-    def _begin(self, addresses: Mapping[GpuId, str]) -> asyncio.Future[Found]:
+    def _begin(self, addresses: Mapping[GpuId, str]) -> asyncio.Future[Found | str]:
         """Read in a daemon thread, for which the end of the agent does not wait."""
         loop = asyncio.get_running_loop()
-        reading: asyncio.Future[Found] = loop.create_future()
+        reading: asyncio.Future[Found | str] = loop.create_future()
 
         def run() -> None:
-            found = self._read(addresses)
+            found: Found | str
+            try:
+                found = self._read(addresses)
+            except (OSError, ValueError) as error:  # the file is damaged
+                found = f"its files are not as expected: {error}"
             with suppress(RuntimeError):  # the agent has ended
                 loop.call_soon_threadsafe(reading.set_result, found)
 
-        threading.Thread(target=run, name=f"nodes of {self.vendor}", daemon=True).start()
+        try:
+            threading.Thread(target=run, name=f"nodes of {self.vendor}", daemon=True).start()
+        except RuntimeError as error:  # the agent has as many threads as it may have
+            reading.set_result(f"the agent could not start a thread ({error})")
         return reading
 
     def _read(self, addresses: Mapping[GpuId, str]) -> Found:

@@ -164,7 +164,7 @@ class SimulatedDriver:
     async def read_nodes(self) -> None:
         """Simulated devices have no nodes, except those that tests fill in."""
 
-    async def renumbered(self, vendor: str) -> str:
+    async def renumbered(self, vendor: str, wait_s: float = 0.0) -> str:
         return ""
 
     async def unclean(self, uuids: Sequence[GpuId]) -> dict[GpuId, str]:

@@ -96,10 +96,10 @@ def gpus(root: Path = SYS) -> list[OnBus]:
     return found
 
 
-def changes(before: Sequence[OnBus], now: Sequence[OnBus]) -> str:
-    """Return how the GPUs on the PCI bus differ from before; empty if they do not."""
-    had = {one.pci_bus: one.driver for one in before}
-    has = {one.pci_bus: one.driver for one in now}
+def changes(vendor: str, before: Sequence[OnBus], now: Sequence[OnBus]) -> str:
+    """Return how a vendor's GPUs on the PCI bus differ from before; empty if they do not."""
+    had = {one.pci_bus: one.driver for one in before if one.vendor == vendor}
+    has = {one.pci_bus: one.driver for one in now if one.vendor == vendor}
     said = [f"{address} is not on the PCI bus any more" for address in had if address not in has]
     said += [f"{address} is new on the PCI bus" for address in has if address not in had]
     said += [

@@ -20,9 +20,11 @@ SHELL: Final = "/bin/sh"
 READ_BYTES: Final = 4_096
 WORDS_MAX: Final = 200
 DEATH_S: Final = 1.0
+# How long a command waits while a card of the node is being divided.
+RENUMBERED_S: Final = 60.0
 
 
-async def unchanged(vendor: str) -> str:
+async def unchanged(vendor: str, wait_s: float) -> str:
     """Return that the GPUs are those of the inventory; see `drivers.Driver.renumbered`."""
     return ""
 
@@ -36,7 +38,7 @@ class OperatorCommand:
         within_ms: int,
         environment: Mapping[str, str],
         gpus: Callable[[], Sequence[Gpu]],
-        renumbered: Callable[[str], Awaitable[str]] = unchanged,
+        renumbered: Callable[[str, float], Awaitable[str]] = unchanged,
     ) -> None:
         """Create the command; `gpus` returns the inventory, `renumbered` is that of the driver."""
         self.renumbered = renumbered
@@ -52,14 +54,18 @@ class OperatorCommand:
 
         Processes that it left in its session are killed.
         """
-        gpu = next((gpu for gpu in self.gpus() if gpu.uuid == uuid), None)
+        gpu = self._gpu(uuid)
         if not self.command or gpu is None:
             return ""
-        if by_index([gpu], self.gpus()) and (why := await self.renumbered(gpu.vendor)):
-            return (
-                f"its command was not run, because GPU {gpu.index} may be another one by now "
-                f"({why}): restart the agent of this node"
-            )
+        if by_index([gpu], self.gpus()):
+            if why := await self.renumbered(gpu.vendor, RENUMBERED_S):
+                return (
+                    f"its command was not run, because GPU {gpu.index} may be another one by now: "
+                    f"{why}"
+                )
+            gpu = self._gpu(uuid)  # it may have another index now
+            if gpu is None:
+                return ""
         env = {
             **self.environment,
             **visibility([gpu], self.gpus()),
@@ -87,6 +93,9 @@ class OperatorCommand:
         finally:
             await _ended(child)
         return f"its command ended with {code}{': ' + last if last else ''}" if code else ""
+
+    def _gpu(self, uuid: GpuId) -> Gpu | None:
+        return next((gpu for gpu in self.gpus() if gpu.uuid == uuid), None)
 
 
 async def _ended(child: asyncio.subprocess.Process) -> None:

@@ -108,9 +108,8 @@ async def check_indexes(
         )
     if why := await driver.renumbered(held[0].vendor):
         raise Refused(
-            f"{key} cannot be started: the GPUs of this node changed since the agent numbered them "
-            f"({why}), so GPU {held[0].index} may not be {held[0].uuid} any more. Restart the "
-            "agent of this node"
+            f"{key} cannot be started, because GPU {held[0].index} may not be {held[0].uuid} any "
+            f"more: {why}"
         )
 
 

@@ -22,21 +22,26 @@ CONNECT_AGAIN_S: Final = 0.01
 
 async def deny(job_dir: str, denied: Sequence[Sequence[int]]) -> None:
     """Deny these devices to an attempt; see `JobSupervisors.deny`."""
+    try:
+        failed = await _deny(job_dir, denied)
+    except (OSError, ValueError) as error:  # no descriptor is free, or half of a reply came
+        raise Unavailable(f"its supervisor cannot be asked: {error}") from error
+    if failed:
+        raise Unavailable(failed)
+
+
+async def _deny(job_dir: str, denied: Sequence[Sequence[int]]) -> str:
+    """Return why the devices cannot be denied; empty if they are, or if the attempt has ended."""
     request = {"op": "deny", "denied": denied}
     for _ in range(CONNECT_TRIES):
         if records.read_exit(job_dir) is not None:
-            return
+            return ""
         try:
             reply = await control_client.ask(job_dir, request, ANSWER_S)
         except control_client.NotListening:
             await asyncio.sleep(CONNECT_AGAIN_S)
             continue
-        except (OSError, ValueError) as error:  # no descriptor is free, or half of a reply came
-            raise Unavailable(f"its supervisor cannot be asked: {error}") from error
         if reply is None:
             break
-        if why := reply["failed"]:
-            raise Unavailable(f"the kernel refused its device filter: {why}")
-        return
-    if records.read_exit(job_dir) is None:
-        raise Unavailable("its supervisor does not answer")
+        return f"the kernel refused its device filter: {why}" if (why := reply["failed"]) else ""
+    return "its supervisor does not answer" if records.read_exit(job_dir) is None else ""
