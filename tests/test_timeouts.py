@@ -94,7 +94,8 @@ STAY: Final[dict[str, str]] = {
         objects_nats.ASK_TIMEOUT_S once_nats.ASK_TIMEOUT_S
         peers.FETCH_TIMEOUT_S placed.PLACED_WAIT_S stream_nats.ASK_TIMEOUT_S
         stream_nats.DEDUPE_WINDOW_S trimmer.POSITION_S
-        node_budget.REPEAT_NS uploads_nats.ASK_TIMEOUT_S vitals.ASK_S writer.APPEND_BUDGET_S
+        node_budget.REPEAT_NS uploads_nats.ASK_TIMEOUT_S uploads_nats.OVERTAKEN_S vitals.ASK_S
+        writer.APPEND_BUDGET_S
         writer.RETRY_FIRST_S writer.RETRY_MAX_S""",
     "a supervisor, its zygote and its job on one machine: the end is sure whatever they are": """
         broker.CONTROL_S broker.ORPHAN_S keeper.DEATH_S keeper.RELEASE_S keeper.RESPAWN_S

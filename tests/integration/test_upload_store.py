@@ -9,16 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from nats.js.errors import APIError
 
-from libs.common.errors import Refused
+from libs.common.errors import Refused, Unavailable
 from libs.common.transport.connection_nats import connect
 from libs.common.transport.uploads import PIECE_BYTES, MemoryUploads, UploadStore
-from libs.common.transport.uploads_nats import NatsUploads
+from libs.common.transport.uploads_nats import OVERTAKEN_S, NatsUploads
 from libs.embedded.permissions import Fleet
 from libs.embedded.servers import Servers, start_servers
 
 DATA = bytes(range(256)) * (5 * PIECE_BYTES // 512)
 HASH = sha256(DATA).hexdigest()
+# Changes of two gateways at once. Most of them meet while the servers store one of them.
+ROUNDS = 8
 
 
 @pytest.fixture(scope="module")
@@ -203,6 +206,77 @@ async def test_a_removal_at_the_same_moment_as_a_put_leaves_no_pieces(
     assert crossed == 2 and await store.find("default", HASH) is None
     assert await pieces(store, "*") == 0
     await client.close()
+
+
+@pytest.mark.parametrize("change", ["put", "remove"])
+async def test_a_change_waits_until_several_servers_have_stored_another_one(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    client = await connect(servers.urls, "gateway-a", servers.seed("gateway-a"))
+    store, other = (NatsUploads(client, 1, 64 << 20) for _ in range(2))
+    if change == "remove":
+        await store.put("default", HASH, io.BytesIO(DATA))
+    publish, storing = other.js.publish, None
+
+    async def slow_change() -> None:
+        await asyncio.sleep(OVERTAKEN_S)
+        if change == "put":
+            await store.put("default", HASH, io.BytesIO(DATA))
+        else:
+            await store.remove("default", HASH)
+
+    async def publish_beside(subject: str, *args: Any, **kwargs: Any) -> Any:
+        """Answer like one of several servers that stores another change of the subject."""
+        nonlocal storing
+        if ".M." not in subject:
+            return await publish(subject, *args, **kwargs)
+        storing = storing or asyncio.create_task(slow_change())
+        raise APIError(code=400, err_code=10164, description="wrong last sequence")
+
+    monkeypatch.setattr(other.js, "publish", publish_beside)
+    if change == "put":
+        await other.put("default", HASH, io.BytesIO(DATA))
+    else:
+        await other.remove("default", HASH)
+    assert storing is not None
+    await storing
+    assert (await whole(store, "default", HASH) == DATA) == (change == "put")
+    await store.remove("default", HASH)
+    assert await pieces(store, "*") == 0
+    await client.close()
+
+
+@pytest.fixture
+def three_servers(tmp_path: Path) -> Iterator[Servers]:
+    started = start_servers(tmp_path, 3, Fleet(gateways=("a", "b")), log_bytes=64 << 20)
+    yield started
+    started.stop()
+
+
+async def test_gateways_at_several_servers_change_one_archive_at_the_same_moment(
+    three_servers: Servers,
+) -> None:
+    clients = [
+        await connect([url], name, three_servers.seed(name))
+        for url, name in zip(three_servers.urls[:2], ("gateway-a", "gateway-b"), strict=True)
+    ]
+    stores = [NatsUploads(client, 3, 64 << 20) for client in clients]
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                await stores[0].put("default", HASH, io.BytesIO(DATA))
+                break
+            except Unavailable:  # the servers have no leader yet
+                await asyncio.sleep(0.2)
+    for number in range(ROUNDS):
+        data = bytes([number])
+        name = sha256(data).hexdigest()
+        await asyncio.gather(*(store.put("t", name, io.BytesIO(data)) for store in stores))
+        await asyncio.gather(*(store.remove("t", name) for store in stores))
+    assert [each.sha256 for each in await stores[0].listed()] == [HASH]
+    assert await pieces(stores[0], "*") == -(-len(DATA) // PIECE_BYTES)
+    for client in clients:
+        await client.close()
 
 
 async def test_a_node_reaches_none_of_it_but_through_a_gateway(

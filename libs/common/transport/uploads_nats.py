@@ -38,10 +38,13 @@ BUCKET: Final = subjects.UPLOAD_BUCKET
 STREAM: Final = f"OBJ_{BUCKET}"
 # The server's error codes for a stream at its bound, and for a store without space.
 FULL: Final = (10077, 10023, 10047)
-# The server's error code for a change whose entry before it is not the newest one any more.
-WRONG_LAST: Final = 10071
+# The server's error codes for a change whose entry before it is not the newest one any more. With
+# several servers it is the second one until the other change is stored, and the first one then.
+WRONG_LAST: Final = (10071, 10164)
 EXPECTED_LAST: Final = str(Header.EXPECTED_LAST_SUBJECT_SEQUENCE.value)
 TRIES: Final = 5
+# The pause after a change that was overtaken, until the servers have stored the other change.
+OVERTAKEN_S: Final = 0.2
 # The message replaces all earlier ones of its subject.
 ROLL_UP: Final = {str(Header.ROLLUP.value): "sub"}
 # The list is bounded.
@@ -84,6 +87,7 @@ class NatsUploads:
                 await _awaited(store.put(name, archive, meta))
                 return
             except _Overtaken:  # the object store has removed the pieces
+                await asyncio.sleep(OVERTAKEN_S)
                 if await self.find(tenant, sha256) is not None:
                     return  # another gateway has stored the same archive
         raise _contended(name)
@@ -113,6 +117,7 @@ class NatsUploads:
                     changing.publish(changing.subject, json.dumps(gone).encode(), ROLL_UP)
                 )
             except _Overtaken:
+                await asyncio.sleep(OVERTAKEN_S)
                 continue
             await _awaited(self.js.purge_stream(STREAM, subject=_pieces(info["nuid"])))
             return
@@ -263,7 +268,7 @@ async def _awaited(question: Awaitable[T]) -> T:
     except (BucketNotFoundError, NotFoundError, ObjectNotFoundError):
         raise
     except APIError as error:
-        if error.err_code == WRONG_LAST:
+        if error.err_code in WRONG_LAST:
             raise _Overtaken from error
         if error.err_code in FULL:
             raise Refused(
