@@ -103,7 +103,7 @@ STAY: Final[dict[str, str]] = {
         resident_weights.ANSWER_S gms.engines.HANDSHAKE_NS gms.engines.MEMORY_AGAIN_NS
         gms.engines.MEMORY_NS gms.server.ALONE_NS gms.server.LOOK_NS weight_servers.OPEN_S
         keeper.CONNECT_AGAIN_S keeper.DEVICE_S keeper.DRIVER_CALL_S control_link.PING_S
-        control_link.FIND_AGAIN_S
+        control_link.FIND_AGAIN_S control_link.WARN_AGAIN_S keeper.DEVICE_AGAIN_S
         control_link.ANSWER_S
         channels.CONNECT_S control_client.EXEC_TIMEOUT_S control_client.SIGNAL_TIMEOUT_S
         execs.HANGUP_GRACE_NS

@@ -17,6 +17,7 @@ import pytest
 import pytest_asyncio
 
 from libs.common.errors import Refused
+from libs.common.model import JobSpec
 from services.node_agent.memory import control_link
 from services.node_agent.memory import keeper as keeper_module
 from services.node_agent.memory.broker import CONTROL_SOCKET
@@ -34,6 +35,8 @@ CAPACITY = {0: 128 * MIB, HOST: 64 * MIB}
 MANY = 2_000
 # The event loop must never wait as long for a process that hangs.
 FREEZE_S = 2.0
+# Much less than a broker may take to open devices.
+SOON_S = 5.0
 # It listens at both control sockets and never reads. Its child keeps the sockets open when it is
 # killed, like a process that cannot end because a call of a driver does not return.
 HUNG = """
@@ -114,16 +117,37 @@ async def test_messages_to_a_stopped_broker_wait_without_stopping_the_event_loop
 async def test_attempt_is_not_admitted_by_a_broker_that_hangs_since_it_opened_the_devices(
     keeper: Keeper, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeper_module, "DEVICE_S", 0.5)
+    assert JobSpec(command=()).start_s > 2 * keeper_module.DEVICE_AGAIN_S
+    monkeypatch.setattr(keeper_module, "DEVICE_AGAIN_S", 0.5)
     os.kill(keeper.pid, signal.SIGSTOP)
     late = attempt(tmp_path, "job.2", b"other")
-    with pytest.raises(Refused, match="gives no answer about device 0 within"):
-        await keeper.admit(late)
+    async with asyncio.timeout(SOON_S):
+        with pytest.raises(Refused, match="gives no answer about device 0 within"):
+            await keeper.admit(late)
     assert "job.2" not in keeper.attempts
     os.kill(keeper.pid, signal.SIGCONT)
     monkeypatch.undo()
     await keeper.admit(late)
     assert "job.2" in keeper.attempts and keeper.restarts == 1
+    await keeper.release("job.2")
+
+
+async def test_attempt_waits_longer_for_a_broker_that_has_not_opened_its_devices_yet(
+    soon: None,
+    keeper: Keeper,
+    hung_program: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(keeper_module, "DEVICE_AGAIN_S", 0.0)
+    python = sys.executable
+    monkeypatch.setattr(sys, "executable", hung_program)
+    first = keeper.pid
+    os.kill(first, signal.SIGKILL)
+    await until(lambda: keeper.restarts == 2, "the stand-in was not started")
+    monkeypatch.setattr(sys, "executable", python)
+    await keeper.admit(attempt(tmp_path, "job.2", b"other"))
+    assert keeper.restarts == 3 and keeper.pid != first
     await keeper.release("job.2")
 
 

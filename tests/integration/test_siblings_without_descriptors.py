@@ -18,6 +18,7 @@ import pytest
 import pytest_asyncio
 
 from services.node_agent.machine import processes
+from services.node_agent.memory import control_link
 from services.node_agent.memory.broker import CONTROL_SOCKET
 from services.node_agent.memory.control_link import ControlLink
 from services.node_agent.memory.grants import HOST
@@ -124,6 +125,20 @@ async def test_agent_without_descriptors_connects_to_the_same_weight_server_late
         assert (weights.pid, weights.sibling.restarts) == (server, 1)
         assert await asked(reader, "verify") == ["same", "True", "5", str(6 * MIB)]
         reader.kill()
+
+
+async def test_agent_without_access_to_a_socket_leaves_it_and_says_so_again_and_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(control_link, "WARN_AGAIN_S", 0.1)
+    path = tmp_path / CONTROL_SOCKET
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:  # root gets an error too
+        other.bind(str(path))
+        finding = asyncio.create_task(control_link.find(tmp_path, CONTROL_SOCKET))
+        await until(lambda: caplog.text.count("tries again; give the agent's user") > 1, "no log")
+        assert path.exists() and "open files" not in caplog.text
+    path.unlink()
+    assert await finding is None
 
 
 def test_connection_that_fails_keeps_no_descriptor(tmp_path: Path) -> None:

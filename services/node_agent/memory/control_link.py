@@ -8,6 +8,7 @@ tests/integration/test_siblings_without_descriptors.py.
 """
 
 import asyncio
+import errno
 import logging
 import os
 import signal
@@ -29,6 +30,10 @@ PINGS_MAX: Final = 12
 ANSWER_S: Final = PINGS_MAX * PING_S
 # How long `find` waits after an error of the agent itself, for example a lack of descriptors.
 FIND_AGAIN_S: Final = 0.2
+# How often `find` logs an error that stays the same.
+WARN_AGAIN_S: Final = 60.0
+# Errors of an agent that has no descriptor or memory left. They end when it has some again.
+EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS)
 
 logger = logging.getLogger(__name__)
 
@@ -116,7 +121,7 @@ async def find(folder: Path, name: str, most: int = MESSAGE_BYTES_MAX) -> Contro
 
     Another error may not replace a process that works, so this function then tries again.
     """
-    said = ""
+    loop, said, again_s = asyncio.get_running_loop(), "", 0.0
     while True:
         try:
             return ControlLink(folder, name, most)
@@ -130,14 +135,23 @@ async def find(folder: Path, name: str, most: int = MESSAGE_BYTES_MAX) -> Contro
             )
             return None
         except OSError as error:
-            if said != str(error):
-                said = str(error)
+            if said != str(error) or loop.time() >= again_s:
+                said, again_s = str(error), loop.time() + WARN_AGAIN_S
                 logger.warning(
-                    "the agent cannot connect to %s/%s (%s) and tries again; if this lasts, raise "
-                    "the agent's limit of open files",
-                    *(folder, name, error),
+                    "the agent cannot connect to %s/%s (%s) and tries again; %s",
+                    *(folder, name, error, _remedy(error)),
                 )
             await asyncio.sleep(FIND_AGAIN_S)
+
+
+def _remedy(error: OSError) -> str:
+    """Return what an administrator can do about an error of `find`."""
+    if error.errno in EXHAUSTED:
+        return "if this lasts, raise the agent's limit of open files, or free memory of the machine"
+    return (
+        "give the agent's user access to this socket and to its process; or cancel the jobs that "
+        "use the process, end it, and remove the socket"
+    )
 
 
 def _pidfd_of(stream: socket.socket) -> int:

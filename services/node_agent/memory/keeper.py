@@ -38,6 +38,9 @@ RELEASE_S: Final = 10.0
 DEATH_S: Final = 1.0
 # How long the broker may take to open the drivers of an attempt's devices.
 DEVICE_S: Final = 30.0
+# How long a broker may take to answer about devices that it has open. This is less than a job's
+# start may take by default, so the job is refused, and the scheduler tries other nodes first.
+DEVICE_AGAIN_S: Final = 10.0
 # A call of a vendor's driver takes at most this long.
 DRIVER_CALL_S: Final = "10"
 
@@ -54,6 +57,8 @@ class Keeper:
         self.devices = {device.number: device for device in devices}
         # Why a device gives no memory, once the broker has answered about it; empty: it does.
         self.answers: dict[int, str] = {}
+        # The devices about which this process of the broker has answered before.
+        self.answered: set[int] = set()
         # Why a driver must not be called any more: it hung.
         self.closed: dict[str, str] = {}
         self.attempts: dict[str, Attempt] = {}
@@ -109,6 +114,7 @@ class Keeper:
         for device in devices:
             if self.devices.get(device.number) != device:
                 self.devices[device.number] = device
+                self.answered.discard(device.number)
                 self._tell_device(device)
 
     async def _usable(self, attempt: Attempt) -> None:
@@ -119,13 +125,14 @@ class Keeper:
         for number in attempt.limits:
             if number in self.devices:
                 self._tell_device(self.devices[number])
-        deadline = asyncio.get_running_loop().time() + DEVICE_S
+        within_s = DEVICE_AGAIN_S if self.answered.issuperset(attempt.limits) else DEVICE_S
+        deadline = asyncio.get_running_loop().time() + within_s
         for number in attempt.limits:
             while number not in self.answers:
                 if asyncio.get_running_loop().time() > deadline:
                     raise Refused(
                         f"pool: the memory broker gives no answer about device {number} within "
-                        f"{DEVICE_S:.0f} s: the agent replaces it if it hangs, and its log says why"
+                        f"{within_s:.0f} s: the agent replaces it if it hangs, and its log says why"
                     )
                 await asyncio.sleep(CONNECT_AGAIN_S)
             if why := self.answers[number]:
@@ -258,6 +265,7 @@ class Keeper:
                 self._replace("does not begin")
                 return
         self.restarts += 1
+        self.answered.clear()
         self._arriving = None
         self._watch(link)
         self._send({"op": "restoring"})
@@ -320,6 +328,7 @@ class Keeper:
                     done.set_result(None)
             case "device":
                 self.answers[message["number"]] = message["why"]
+                self.answered.add(message["number"])
             case "hangs":
                 self.closed[message["driver"]] = message["detail"]
                 logger.warning("a driver hangs: %s; it gives no memory", message["detail"])

@@ -30,7 +30,7 @@ from services.node_agent.directories.protocol import Launch
 from services.node_agent.drivers.sysfs import Numa
 from services.node_agent.memory.device_numbers import DeviceNumbers
 from services.node_agent.memory.grants import HOST, Attempt
-from services.node_agent.memory.keeper import ATTEMPTS, DEVICE_S, RELEASE_S, Keeper
+from services.node_agent.memory.keeper import ATTEMPTS, DEVICE_AGAIN_S, RELEASE_S, Keeper
 from services.node_agent.memory.node_memory import host
 from services.node_agent.memory.report import report
 
@@ -90,8 +90,11 @@ class Pools:
             return launch
         if self.keeper is None or self.state_dir is None:
             raise Refused("pool: this agent has no memory broker")
-        if not await self._opened(DEVICE_S):
-            raise Refused("pool: the memory broker does not answer")
+        if not await self._opened(DEVICE_AGAIN_S):
+            raise Refused(
+                f"pool: the memory broker does not answer within {DEVICE_AGAIN_S:.0f} s: the agent "
+                "replaces it if it hangs, and its log says why"
+            )
         self.keeper.use(self.numbers.devices_of(inventory))
         token = secrets.token_hex(TOKEN_BYTES)
         try:
