@@ -27,6 +27,13 @@ async def status_of(world: World, name: str) -> int:
         return response.status
 
 
+async def retry_after(world: World, name: str) -> str:
+    url = world.url + "/v1/deployments"
+    async with world.session.post(url, json=model(name)) as response:
+        assert response.status == 503
+        return response.headers["Retry-After"]
+
+
 async def test_a_tenant_deploys_no_more_models_than_it_may_have(tmp_path: Path) -> None:
     async with gateway_world(tmp_path) as world:
         await world.ask("PUT", "/v1/tenants/physics", 201, json={"max_models": LIMIT})
@@ -80,6 +87,7 @@ async def test_deployments_do_not_wait_for_ever_for_those_before_them(
         async with asyncio.timeout(5.0):
             refused = await world.ask("POST", "/v1/deployments", 503, json=model("second"))
         assert "earlier requests" in refused["detail"]
+        assert int(await retry_after(world, "second")) > 0
         go.set()
         assert await first == 201
         assert await status_of(world, "second") == 201
