@@ -1,4 +1,4 @@
-"""Cases of the verbs about use, cost and idle GPUs, for `test_cli_contract.py`."""
+"""Cases of the verbs about use, cost, idle GPUs and uploads, for `test_cli_contract.py`."""
 
 from typing import Final
 
@@ -36,5 +36,9 @@ USE_CASES: Final[dict[str, tuple[Case, ...]]] = {
         case("tenant idle default release --after 10s", "idle_for", 1),
         case("tenant idle no-such off", "does not exist", 1),
         case("tenant idle default off", "go on"),
+    ),
+    "upload rm": (
+        case(f"upload rm {'0' * 64}", "does not exist", 1),
+        case("upload rm nowhere", "neither a directory nor a SHA-256", 2),
     ),
 }

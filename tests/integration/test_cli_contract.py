@@ -279,10 +279,6 @@ CASES: Final[dict[str, tuple[Case, ...]]] = {
     "secret set": (case("secret set A1 --from-file value", "version 1"),),
     "secret list": (case("secret list", "SECRET"),),
     "secret rm": (case("secret rm A2", "removed", before=(SET_A2,)),),
-    "upload rm": (
-        case(f"upload rm {'0' * 64}", "does not exist", 1),
-        case("upload rm nowhere", "neither a directory nor a SHA-256", 2),
-    ),
     "notify add": (case("notify add n1 --mail a@example.org", "n1"),),
     "notify list": (case("notify list", "ADDRESS"),),
     "notify test": (case("notify test none", "none", 1),),
