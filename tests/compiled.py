@@ -17,7 +17,7 @@ COLLECT: Final = (sys.executable, "-m", "pytest", "-qq", "--collect-only")
 
 
 def main() -> None:
-    """Compile; what cannot be compiled is told by the test run."""
+    """Compile everything. The test run that follows reports what cannot be compiled."""
     halves = [subprocess.Popen([*COLLECT, *half], stdout=subprocess.DEVNULL) for half in HALVES]
     for each in halves:
         each.wait()

@@ -68,7 +68,7 @@ async def begins(world: World, job: str, script: str, uuid: GpuId) -> None:
 
 
 async def printed(world: World, job: str) -> list[bytes]:
-    """What a job printed at its beginning and after the change, once it has ended."""
+    """Let the job look at its devices again, wait for its end, and return what it printed."""
     (world.state_dir / "go").touch()
     await world.said(f.JobFinished, job)
     return (await world.output(job)).data.split()
@@ -362,3 +362,10 @@ async def test_parts_without_nodes_hold_back_no_filter_of_an_earlier_agent(
         assert await world.agent.devices.filters.follow() == {}
         assert await printed(world, "j") == [b"1", b"0", b"0", b"1"]
     await driver.close()
+
+
+async def test_a_node_without_device_nodes_remembers_no_filters(world: World) -> None:
+    world.driver.nodes = {}
+    await begins(world, "j", "true", FIRST)
+    await world.said(f.JobFinished, "j")
+    assert not world.agent.devices.filters._set

@@ -47,7 +47,7 @@ def test_an_absent_device_has_not_the_number_of_host_memory() -> None:
     assert found == [0, 1, 2] and HOST not in found
 
 
-def test_devices_are_numbered_anew_if_the_file_is_damaged(
+def test_devices_get_new_numbers_if_the_file_is_damaged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / FILE).write_text("no JSON")

@@ -14,7 +14,7 @@ SHORT_S = 0.2
 
 
 class Files:
-    """Files on a file system that does not answer until it is told to."""
+    """Files on a file system that answers only after `answers` is set."""
 
     def __init__(self) -> None:
         self.answers = threading.Event()

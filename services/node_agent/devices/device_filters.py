@@ -88,6 +88,8 @@ class DeviceFilters:
                 f"it, because its device filter could not be changed ({why}). End {other}, or use "
                 "another node"
             )
+        if not self.driver.nodes:  # as on a node with simulated devices
+            return launch
         denied = self._denied(launch.gpus, launch.instances)
         self._set[key_of(launch.ref)] = Filter(launch.instances, digest_of(denied))
         return replace(launch, limits={**launch.limits, "denied": denied})
@@ -95,7 +97,8 @@ class DeviceFilters:
     async def follow(self) -> dict[str, str]:
         """Change the filters that differ from the nodes; return why for those that failed.
 
-        All supervisors are asked at once. One that failed is asked again after FOLLOW_S.
+        All supervisors are asked at the same time. After a failure, the next request to that
+        supervisor comes FOLLOW_S later.
         """
         async with self._turn:
             attempts = {

@@ -173,9 +173,9 @@ class LocalDriver:
         return renumbering.CHANGED.format(changes=changes) if changes else ""
 
     async def _read_bus(self) -> None:
-        """Read the PCI bus, and let the vendors whose GPUs there changed list their devices anew.
+        """Read the PCI bus, and restart the process of each vendor whose GPUs there changed.
 
-        A vendor's process lists its devices only once, when it starts.
+        A vendor's process lists its devices only when it starts.
         """
         before, self.bus = self.bus, await asyncio.to_thread(sysfs.gpus, self.sys_root)
         for vendor in self.vendors:

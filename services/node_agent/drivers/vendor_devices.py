@@ -148,7 +148,7 @@ class VendorDevices:
         await self.process.close()
 
     async def restart(self) -> None:
-        """Let the next call start another child process, which lists the devices anew."""
+        """End the child process. The next call starts another one, which lists the devices."""
         await self.process.end_after_call()
 
     async def _each(self, verb: str, addresses: Sequence[str]) -> dict[str, Answer]:

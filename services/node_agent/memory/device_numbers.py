@@ -86,12 +86,12 @@ class DeviceNumbers:
         except FileNotFoundError:
             pass
         except msgspec.DecodeError as error:
-            logger.warning("%s is damaged (%s): devices are numbered anew", path, error)
+            logger.warning("%s is damaged (%s): devices get new numbers", path, error)
         except OSError as error:
             self._keeps = False
             logger.warning(
-                "%s cannot be read (%s): the agent numbers devices anew and leaves the file as it "
-                "is; make it readable, then restart the agent",
+                "%s cannot be read (%s): devices get new numbers, and the file stays as it is; "
+                "make it readable, then restart the agent",
                 *(path, error),
             )
         for device in _devices_of_previous_agent(folder.parent / absent.FILE):
