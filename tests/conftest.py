@@ -18,6 +18,8 @@ COMPUTING: Final = "computing"
 WAITING: Final = "waiting"
 SHORT: Final = "short"
 KINDS: Final = {"sim": COMPUTING, "property": COMPUTING, "unit": SHORT}
+# A test of the simulation that is given seeds runs with so many of them outside `make drills`.
+FIRST_SEEDS: Final = 2
 # `make drills` sets it to 1.
 DRILLS: Final = "MUSTER_TEST_DRILLS"
 
@@ -27,12 +29,21 @@ os.environ.update({configuration.CONFIG_DIR: "", configuration.ENV_FILE: "", "MU
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Drills need minutes of their own."""
+    """Drills need minutes of their own. More seeds of the simulation are drills too."""
     items[:] = mixed(items)
-    if os.environ.get(DRILLS) != "1":
-        for item in items:
-            if item.get_closest_marker("drill"):
-                item.add_marker(pytest.mark.skip(reason="a drill: make drills"))
+    for item in items:
+        if is_further_seed(item):
+            item.add_marker("drill")
+        if item.get_closest_marker("drill") and os.environ.get(DRILLS) != "1":
+            item.add_marker(pytest.mark.skip(reason="a drill: make drills"))
+
+
+def is_further_seed(item: pytest.Item) -> bool:
+    """Return whether it is a test of the simulation with a seed after the first ones."""
+    spec = getattr(item, "callspec", None)
+    if spec is None or item.path.parent != TESTS / "sim" or "seed" not in spec.params:
+        return False
+    return bool(spec.indices["seed"] >= FIRST_SEEDS)
 
 
 def mixed(items: list[pytest.Item]) -> list[pytest.Item]:

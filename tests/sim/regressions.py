@@ -1,8 +1,9 @@
 """Seeds that once found a bug, of Muster or of the simulation, each with the rule that must hold
 now.
 
-`test_sim.py` runs them all. A seed's run changes when the plan of faults or the workload does. The
-bug that a seed found is then kept as a planted bug (`planted.py`).
+`test_sim.py` runs them: the first two, and in `make drills` all. A seed's run changes when the plan
+of faults or the workload does. The bug that a seed found is then kept as a planted bug
+(`planted.py`).
 """
 
 from typing import Final

@@ -14,7 +14,7 @@ from typing import Final
 from tests.sim import faults
 from tests.sim.faults import Plan
 from tests.sim.result import Found, Result
-from tests.sim.world import simulate
+from tests.sim.world import World, simulate
 
 ROOT: Final = Path(__file__).parents[2]
 CHILD_TIMEOUT_S: Final = 60
@@ -49,11 +49,10 @@ def digest_in_child(seed: int, hash_seed: str) -> str:
     return done.stdout.strip()
 
 
-def first_found(results: Iterable[Result]) -> Found:
-    """Return the first violation of these runs, and print its seed; fail if there is none."""
-    for count, result in enumerate(results, 1):
-        if result.found is not None:
-            checker, message = result.found.checker, result.found.message
-            print(f"\nrun {count}, seed {result.seed}: found by {checker}: {message}")
-            return result.found
+def first_found(runs: Iterable[Result | World]) -> Found:
+    """Return the first violation of these runs, and print it; fail if there is none."""
+    for count, each in enumerate(runs, 1):
+        if each.found is not None:
+            print(f"\nrun {count}: found by {each.found.checker}: {each.found.message}"[:300])
+            return each.found
     raise AssertionError("no run breaks a rule")

@@ -22,7 +22,7 @@ from tests.sim.seeds import hold
 from tests.sim.weather import Rates, Weather
 from tests.sim.world import World, _run
 
-SEEDS = 4
+SEEDS = 2
 # Plans that are drawn to see how often a kind is on, and seeds within which a bug must be found.
 DRAWN = 300
 WITHIN = 5

@@ -11,6 +11,7 @@ from tests.sim import faults, planted_leases
 from tests.sim.checkers import ALL
 from tests.sim.faults import APART, CUT, LONG_LEASE_MS, OUTAGE, Blow, Plan
 from tests.sim.loop import run
+from tests.sim.seeds import first_found
 from tests.sim.weather import Rates
 from tests.sim.world import World, _run
 
@@ -125,21 +126,13 @@ def test_a_planted_bug_of_this_rule_is_found(
     plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch)
-    found = [
-        world.found
-        for world in (ran(seed, Blow(SOON_S, APART, "n3", LEASES_LONG)) for seed in LONG_JOBS)
-        if world.found
-    ]
-    assert {each.checker for each in found} == {"lost_only_after_a_lease"}
+    runs = (ran(seed, Blow(SOON_S, APART, "n3", LEASES_LONG)) for seed in LONG_JOBS)
+    assert first_found(runs).checker == "lost_only_after_a_lease"
 
 
 def test_planted_loss_of_nodes_by_their_silence_alone_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     planted_leases.a_node_is_lost_by_its_own_silence_alone(monkeypatch)
-    found = [
-        world.found
-        for world in (ran(seed, *ONE_AFTER_ANOTHER, nodes=FIVE) for seed in range(WITHIN))
-        if world.found
-    ]
-    assert {each.checker for each in found} == {"lost_only_after_a_lease"}
+    runs = (ran(seed, *ONE_AFTER_ANOTHER, nodes=FIVE) for seed in range(WITHIN))
+    assert first_found(runs).checker == "lost_only_after_a_lease"

@@ -14,7 +14,7 @@ from tests.sim import faults, liar, planted_lies
 from tests.sim.checkers import ALL
 from tests.sim.faults import Blow, Plan
 from tests.sim.loop import run
-from tests.sim.seeds import stormy
+from tests.sim.seeds import first_found, stormy
 from tests.sim.weather import Rates
 from tests.sim.world import World, _run, simulate
 
@@ -135,17 +135,7 @@ def test_planted_trust_in_commits_is_found(
     plant: Callable[[pytest.MonkeyPatch], None], checker: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch)
-    for seed in range(WITHIN):
-        found = simulate(one_liar(seed)).found
-        if found is not None:
-            print(
-                f"\n{plant.__name__}: found by {found.checker} in seed {seed}: {found.message}"[
-                    :300
-                ]
-            )
-            assert found.checker == checker
-            return
-    pytest.fail(f"{WITHIN} seeds do not find that {plant.__doc__}")
+    assert first_found(simulate(one_liar(seed)) for seed in range(WITHIN)).checker == checker
 
 
 def test_planted_trust_in_heartbeats_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

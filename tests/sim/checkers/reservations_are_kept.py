@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 SECOND_NS: Final = 1_000_000_000
 # A decision may be this much older than the time of its commit.
 LATE_NS: Final = 2 * SECOND_NS
-# A commit that begins so soon after the one before it was stored may hold decisions that waited for
-# that one.
+# A commit that begins so soon after the one before it was stored, or after the log stalled, may
+# hold decisions that waited for the answer about that one.
 AT_ONCE_S: Final = 0.1
 
 
@@ -70,8 +70,9 @@ class ReservationsAreKept(Checker):
         if commit.writer != subjects.SCHEDULER or commit.at_ns == self.begun_ns:
             return
         now_s = self.world.loop.now
+        answered_s = max(self.stored_s, self.world.stalled_until)
         self.waited_ns = (
-            max(0, commit.at_ns - self.begun_ns) if now_s - self.stored_s < AT_ONCE_S else 0
+            max(0, commit.at_ns - self.begun_ns) if now_s - answered_s < AT_ONCE_S else 0
         )
         self.stored_s, self.begun_ns = now_s, commit.at_ns
 
