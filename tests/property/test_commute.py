@@ -253,7 +253,7 @@ def _ordered(picture: dict[str, Any]) -> bytes:
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(SEEDS)
 def test_facts_without_a_causal_link_commute(seed: int) -> None:
     chance = Random(seed)
@@ -305,7 +305,7 @@ def all_pairs() -> Iterator[Kinds]:
             yield own, other
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(SEEDS)
 def test_a_fact_that_was_decided_some_facts_of_others_ago_means_the_same(seed: int) -> None:
     """The scheduler's fact is folded ahead; in the log it comes behind all that others said
@@ -344,7 +344,7 @@ def meanwhile(cluster: Cluster, chance: Random, count: int) -> list[AnyFact]:
     return said
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(SEEDS)
 def test_no_fact_of_any_kind_stops_the_fold_or_passes_a_whole_device(seed: int) -> None:
     chance = Random(seed)

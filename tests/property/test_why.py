@@ -175,7 +175,7 @@ WORLDS = st.builds(
 
 
 @settings(
-    max_examples=120,
+    max_examples=60,
     deadline=None,
     suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
 )
@@ -195,7 +195,7 @@ def test_each_change_that_is_named_starts_the_job_and_nothing_cheaper_does(state
 
 
 @settings(
-    max_examples=60,
+    max_examples=30,
     deadline=None,
     suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
 )
@@ -215,7 +215,7 @@ def test_a_job_whose_end_would_help_is_not_left_out(state: State) -> None:
             assert not really_starts(state, Change("", facts, J))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @draw(WORLDS, requests())
 def test_what_if_says_what_happens_when_it_is_submitted(state: State, asked: Asked) -> None:
     other = State(snapshot.copy(state.cluster))
