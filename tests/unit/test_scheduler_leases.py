@@ -3,7 +3,8 @@
 from libs.common import facts as f
 from libs.common.model import NodeId
 from libs.common.state.cluster import Cluster
-from services.scheduler.leases.leases import MS, QUIET_BEATS, Leases
+from libs.common.timing import Timing
+from services.scheduler.leases.leases import HEARD_BEATS, MS, QUIET_BEATS, Leases
 from tests.given import given, registered, tell
 
 A, B, C = NodeId("a"), NodeId("b"), NodeId("c")
@@ -60,6 +61,27 @@ def test_a_new_term_first_assumes_that_every_node_was_just_answered_by_the_last(
 def test_a_scheduler_that_hears_less_than_half_of_the_nodes_declares_none_lost() -> None:
     term = Term()
     assert term.run(120_000 * MS, A) == []
+
+
+def test_a_late_heartbeat_of_another_node_does_not_delay_a_loss() -> None:
+    term = Term()
+    term.run(60_000 * MS, A, B, C)
+    last = term.now
+    beat = term.cluster.timing.heartbeat_ms * MS
+    term.run(last + HEARD_BEATS * beat, B)
+    assert term.run(last + LEASE + MARGIN + 2 * STEP, A, B) == [C]
+
+
+def test_a_scheduler_that_hears_none_for_a_whole_lease_loses_none_whatever_the_heartbeat() -> None:
+    state = given(
+        f.ClusterConfigured(cluster_id="c", timing=Timing(lease_ms=3_000)),
+        registered("a"),
+        registered("b"),
+        registered("c"),
+    ).cluster
+    term = Term(state)
+    term.run(60_000 * MS, A, B, C)
+    assert term.run(120_000 * MS) == []
 
 
 def test_after_deafness_every_count_begins_again() -> None:

@@ -15,6 +15,9 @@ MS: Final = 1_000_000
 PAUSE_MAX_MS: Final = 1_000
 # A node that missed this many heartbeats is quiet. Its jobs stay, but new replicas start elsewhere.
 QUIET_BEATS: Final = 3
+# A node counts as heard for so many heartbeats, and for a lease at most. One heartbeat that is late
+# on a busy machine does not make this process deaf, which would start every count again.
+HEARD_BEATS: Final = 5
 
 
 class Leases:
@@ -145,7 +148,7 @@ class Leases:
 
         Call `silent` first: it notices whether this process can hear.
         """
-        if self.deaf:
+        if self.deaf or self._hears_too_few(cluster, now, QUIET_BEATS):
             return []
         since = now - QUIET_BEATS * slowest_timing(cluster).heartbeat_ms * MS
         return [
@@ -189,7 +192,7 @@ class Leases:
         every count starts again.
         """
         paused = now - self.ticked > PAUSE_MAX_MS * MS
-        was_deaf, self.deaf = self.deaf, self._hears_too_few(cluster, now)
+        was_deaf, self.deaf = self.deaf, self._hears_too_few(cluster, now, HEARD_BEATS)
         self.ticked = now
         if paused or self.deaf or was_deaf:
             self.floor = max(self.floor, now + slowest_timing(cluster).lease_ms * MS)
@@ -197,8 +200,9 @@ class Leases:
             return True
         return False
 
-    def _hears_too_few(self, cluster: Cluster, now: int) -> bool:
-        since = now - 3 * slowest_timing(cluster).heartbeat_ms * MS
+    def _hears_too_few(self, cluster: Cluster, now: int, beats: int) -> bool:
+        timing = slowest_timing(cluster)
+        since = now - min(beats * timing.heartbeat_ms, timing.lease_ms) * MS
         usable = [node.node_id for node in cluster.nodes.values() if node.usable]
         heard = sum(1 for node_id in usable if self.heard.get(node_id, 0) >= since)
         return 2 * heard < len(usable)
