@@ -26,7 +26,7 @@ GIVEN = {"numbers": [7, 8, 9], "names": ["N"], "first": 0, "limit_s": 0, "grace_
 SHOWN = """
 id; pwd; umask; env | grep -v ^_= | sort; ls /proc/$$/fd
 cat /proc/self/oom_score_adj /proc/self/limits
-grep -E '^(Sig|Shd|Cap|NoNewPrivs|Groups)' /proc/self/status
+grep -E '^(Sig[BCIP]|Shd|Cap|NoNewPrivs|Groups)' /proc/self/status
 set -- $(cat /proc/$$/stat); test $1 = $5 -a $1 = $6 && echo "leads its session, below $4"
 """
 
@@ -88,8 +88,10 @@ def test_an_element_that_the_starter_starts_is_as_if_it_had_been_spawned(
 
 
 def end_one(ours: Elements, ending: Ending) -> None:
-    """Wait for an element, and record its end."""
-    _, status = os.waitpid(-1, 0)
+    """Wait for an element, and record its end. Other tests may have left children."""
+    while not ours.pid:
+        time.sleep(0.001)
+    _, status = os.waitpid(ours.pid, 0)
     with contextlib.suppress(BlockingIOError):  # it was executed
         ours.read_failure()
     ours.ended(status, ending)
@@ -136,7 +138,9 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 async def test_elements_that_kill_their_starter_have_their_results(world: World) -> None:
     beside = "set -- $(cat /proc/$PPID/task/$PPID/children); echo $# processes"
     kill = "for pid; do test $pid = $$ || kill -9 $pid; done"
-    script = f"{beside}; {kill}; sleep 0.01; exit $((MUSTER_ARRAY_TASK_ID % 3))"
+    # Until the supervisor has noticed.
+    wait = "for pid; do test $pid = $$ || while kill -0 $pid; do sleep 0.001; done 2>&-; done"
+    script = f"{beside}; {kill}; {wait}; exit $((MUSTER_ARRAY_TASK_ID % 3))"
     key = await world.shell("job", script, elements=elements())
     record = await world.told(key, "exited")
     assert record["clean"] and seen_of(world, key) == (0, [each % 3 for each in NUMBERS], 40)

@@ -152,9 +152,11 @@ async def test_audits_share_one_archive_and_one_of_them_writes_it(tmp_path: Path
         world = Leaders(tmp_path, log_maker.server, "audit", log_maker.bus.client)
         world.living = log_maker.living
         world.start("a")
-        world.start("b")
         leader = await world.audit_leader()
-        await world.follows(other(leader))
+        # While it creates the archive, on a slow machine another would take its turn.
+        await archived(world)
+        world.start("b")
+        await world.follows("b")
         await world.submit(4)
         await archived(world)
         for number in range(2):

@@ -16,7 +16,12 @@ from tests.chaos.cluster import Chaos, running
 from tests.integration.ws_world import Socket
 
 LINES: Final = 60
-SCRIPT: Final = f"for i in $(seq {LINES}); do echo line $i; sleep 0.1; done"
+# The last line is printed once the file exists.
+SCRIPT: Final = f"""
+for i in $(seq {LINES - 1}); do echo line $i; sleep 0.05; done
+while ! test -e "$0"; do sleep 0.05; done
+echo line {LINES}
+"""
 EXPECTED: Final = "".join(f"line {number}\n" for number in range(1, LINES + 1)).encode()
 WITHIN_S: Final = 60.0
 
@@ -57,6 +62,9 @@ class Page:
             self.ended = True
         elif event == "job":
             self.states.append(data["state"])
+        elif (name, event) == ("map", "snapshot"):
+            for node in data["nodes"]:
+                self.devices += [gpu["state"] for gpu in node["gpus"] if gpu["holders"]]
         elif event == "fleet":
             self.devices += [gpu["state"] for gpu in data["gpus"] if gpu["holders"]]
 
@@ -74,19 +82,20 @@ class Page:
 
 async def test_a_real_job_is_followed_over_a_gateway_that_is_killed(tmp_path: Path) -> None:
     async with running(tmp_path, nodes=1, gpus=2) as cluster:
-        body = {"command": ["sh", "-c", SCRIPT], "gpus": 1}
+        killed = tmp_path / "killed"
+        body = {"command": ["sh", "-c", SCRIPT, str(killed)], "gpus": 1}
         status, job = await cluster.try_once("POST", "/v1/jobs", json=body)
         assert status == 201, job
         page = Page(cluster, job["id"])
         following = asyncio.create_task(page.follow_on())
         async with asyncio.timeout(WITHIN_S):
-            # Rows of the fleet show the newest state, so the job's start must be seen before.
             while len(page.output) < 100 or "IN_USE" not in page.devices:
                 assert not following.done(), following.exception()
                 await asyncio.sleep(0.05)
         gateway = cluster.ticket("gateway")
         assert gateway is not None
         os.kill(gateway.pid, signal.SIGKILL)
+        killed.touch()
         await following
         assert page.connections >= 2
         assert page.output == EXPECTED
