@@ -102,7 +102,7 @@ VERBS: Final[dict[str, Verb]] = {
     "key": Verb(PEOPLE, "Create, list, limit, rotate and revoke API keys."),
     "notify": Verb(PEOPLE, "Send messages about jobs and nodes to webhooks, Slack and mail."),
     "secret": Verb(PEOPLE, "Store, list and remove secrets for jobs."),
-    "upload": Verb(PEOPLE, "Remove uploads of directories."),
+    "upload": Verb(PEOPLE, "List and remove uploads of directories."),
     "up": Verb(HERE, "Start a cluster on this machine."),
     "down": Verb(HERE, "Stop the cluster that muster up started."),
     "clean": Verb(HERE, "Remove the state of a stopped cluster."),

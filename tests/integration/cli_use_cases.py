@@ -37,6 +37,7 @@ USE_CASES: Final[dict[str, tuple[Case, ...]]] = {
         case("tenant idle no-such off", "does not exist", 1),
         case("tenant idle default off", "go on"),
     ),
+    "upload ls": (case("upload ls", "SHA256"),),
     "upload rm": (
         case(f"upload rm {'0' * 64}", "does not exist", 1),
         case("upload rm nowhere", "neither a directory nor a SHA-256", 2),

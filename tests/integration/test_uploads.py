@@ -137,6 +137,24 @@ async def test_an_upload_that_nothing_uses_is_removed_on_request(world: World) -
     await world.ask("PUT", PATH, 201, data=DATA)
 
 
+async def test_a_tenant_lists_its_own_uploads(world: World) -> None:
+    assert (await world.ask("GET", "/v1/uploads"))["uploads"] == []
+    sent = await world.ask("PUT", PATH, 201, data=DATA)
+    other = b"another archive"
+    second = await world.ask("PUT", f"/v1/uploads/{sha256(other).hexdigest()}", 201, data=other)
+    both = sorted((sent, second), key=lambda upload: str(upload["sha256"]))
+    assert (await world.ask("GET", "/v1/uploads"))["uploads"] == both
+    first = await world.ask("GET", "/v1/uploads?limit=1")
+    assert first["uploads"] == both[:1] and first["next"] == both[0]["sha256"]
+    rest = await world.ask("GET", f"/v1/uploads?after={first['next']}")
+    assert rest["uploads"] == both[1:] and rest["next"] is None
+    await world.ask("PUT", "/v1/tenants/physics", 201, json={})
+    async with world.as_("member", "ada", "physics") as ada:
+        assert (await ada.ask("GET", "/v1/uploads"))["uploads"] == []
+    async with world.as_("viewer", "eve") as eve:
+        await eve.ask("GET", "/v1/uploads", 403)
+
+
 async def test_an_upload_stays_while_a_job_or_a_model_uses_it(world: World) -> None:
     await world.ask("PUT", PATH, 201, data=DATA)
     job_id = await world.run_to("running", upload=HASH)

@@ -1,4 +1,4 @@
-"""`muster upload rm`."""
+"""`muster upload ls` and `muster upload rm`."""
 
 import re
 import tempfile
@@ -8,20 +8,37 @@ from typing import Final
 import click
 
 from libs.cli.flags.sizes import show_size
-from libs.cli.gateway import ask
+from libs.cli.gateway import ask, ask_all
+from libs.cli.terminal.output import listed, print_table, print_value
+from libs.cli.terminal.table import Column
 from libs.client.profile import read_profile
 
 SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
 
-@click.group(short_help="Remove uploads of directories.")
+COLUMNS: Final = (Column("SHA256"), Column("SIZE", right=True), Column("SENT"))
+
+
+@click.group(short_help="List and remove uploads of directories.")
 def command() -> None:
-    """Remove uploads of directories.
+    """List and remove uploads of directories.
 
     \b
     muster run --upload ./experiment -- python train.py
+    muster upload ls
     muster upload rm ./experiment
     """
+
+
+@command.command("ls")
+@listed
+def list_uploads(form: str, no_headers: bool) -> None:
+    """List the uploads of your tenant, the newest first."""
+    found = ask_all(read_profile(), "/v1/uploads", "uploads")
+    found.sort(key=lambda upload: str(upload["sent_at"]), reverse=True)
+    if not print_value(found, form):
+        rows = [[each["sha256"], show_size(each["size_bytes"]), each["sent_at"]] for each in found]
+        print_table(COLUMNS, rows, not no_headers, form == "wide")
 
 
 @command.command("rm")

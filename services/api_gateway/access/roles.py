@@ -92,6 +92,7 @@ ROUTES: Final[dict[tuple[str, str], Row]] = {
     ("GET", "/v1/jobs/{ref}/forward"): CHANGE,
     ("POST", "/v1/jobs/{ref}/cancel"): CHANGE,
     ("POST", "/v1/jobs/{ref}/kill"): CHANGE,
+    ("GET", "/v1/uploads"): CREATE,
     ("GET", "/v1/uploads/{sha256}"): CREATE,
     ("PUT", "/v1/uploads/{sha256}"): CREATE,
     ("DELETE", "/v1/uploads/{sha256}"): CREATE,

@@ -143,6 +143,7 @@ ANSWERS: Final[dict[tuple[str, str], Answer]] = {
     ("GET", "/v1/jobs/{ref}/forward"): Answer((101,), media=()),
     ("POST", "/v1/jobs/{ref}/cancel"): Answer((202,), JobShown),
     ("POST", "/v1/jobs/{ref}/kill"): Answer((202,), JobShown),
+    ("GET", "/v1/uploads"): _list("uploads", UploadShown),
     ("GET", "/v1/uploads/{sha256}"): Answer(kind=UploadShown),
     ("PUT", "/v1/uploads/{sha256}"): Answer((200, 201), UploadShown),
     ("DELETE", "/v1/uploads/{sha256}"): Answer(kind=UploadShown),

@@ -25,8 +25,10 @@ from services.api_gateway.access.shares import RECEIVING_MAX
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.answer_types import UploadShown
 from services.api_gateway.http.queries import (
+    PageQuery,
     Query,
     answer,
+    answer_page,
     documented,
     gateway_of,
     principal_of,
@@ -46,6 +48,23 @@ SCAN_SLICE: Final = 500
 LAST: Final = Place(sys.maxsize, 0)
 
 router = APIRouter(tags=["jobs"])
+
+
+@router.get("/v1/uploads", openapi_extra=documented(PageQuery))
+async def list_uploads(request: Request) -> Response:
+    """List the uploads of the own tenant, sorted by SHA-256."""
+    query, gateway = read(request, PageQuery), gateway_of(request)
+    tenant = principal_of(request).tenant
+    space = await gateway.uploads.space()
+    own = [upload for upload in space.uploads if upload.tenant == tenant]
+    return await answer_page(
+        name="uploads",
+        values=sorted(own, key=lambda upload: upload.sha256),
+        query=query,
+        seq=gateway.cluster.seq,
+        name_of=lambda upload: upload.sha256,
+        show=_upload_shown,
+    )
 
 
 @router.get("/v1/uploads/{sha256}", openapi_extra=documented(Query))

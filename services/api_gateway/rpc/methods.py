@@ -165,6 +165,7 @@ _JOBS: Final = (
         Kind.BYTES,
         answers=m.BytesPiece,
     ),
+    Method("Jobs", "ListUploads", "GET", "/v1/uploads", limit=PAGE_ROWS),
     Method("Jobs", "FindUpload", "GET", "/v1/uploads/{sha256}"),
     Method("Jobs", "SendUpload", "PUT", "/v1/uploads/{sha256}", Kind.UPLOAD, m.UploadPiece),
     Method("Jobs", "RemoveUpload", "DELETE", "/v1/uploads/{sha256}", sends=False),
