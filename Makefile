@@ -4,8 +4,8 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 # Without compiled modules each process takes twice as long to start.
 unexport PYTHONDONTWRITEBYTECODE
-# Over four processes: some wait for clusters while others compute. In the order of tests/conftest.py.
-SPREAD := -n 4 --dist loadfile --no-loadscope-reorder
+# Over five processes: some wait for clusters while others compute. In the order of tests/conftest.py.
+SPREAD := -n 5 --dist loadfile --no-loadscope-reorder
 # Every line and branch of the pure files.
 PURE := $(BIN)/python -m coverage report -m --precision=2 --fail-under=100 --include=`$(BIN)/python -c "from tests.pure_files import PURE; print(','.join(PURE))"`
 GUARD := services/node_agent/supervisor/guard

@@ -1,7 +1,8 @@
-"""One cluster for the whole suite."""
+"""One cluster of containers for the whole suite, or one of processes for each file."""
 
 import os
 from collections.abc import Iterator
+from typing import Final
 
 import pytest
 
@@ -9,10 +10,12 @@ from tests.e2e.compose import ComposeStack
 from tests.e2e.processes import ProcessStack
 from tests.e2e.stack import VARIABLE, Stack
 
+IN_CONTAINERS: Final = os.environ.get(VARIABLE) == "compose"
 
-@pytest.fixture(scope="session")
+
+# A cluster of processes starts in a second, and costs processor time until it ends.
+@pytest.fixture(scope="session" if IN_CONTAINERS else "module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    in_containers = os.environ.get(VARIABLE) == "compose"
-    made: Stack = ComposeStack() if in_containers else ProcessStack(tmp_path_factory.mktemp("e2e"))
+    made: Stack = ComposeStack() if IN_CONTAINERS else ProcessStack(tmp_path_factory.mktemp("e2e"))
     yield made
     made.close()

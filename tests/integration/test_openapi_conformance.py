@@ -21,7 +21,7 @@ from tests.integration.conformance import Fault, bound_streams, faults
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 SECONDS: Final = int(os.environ.get("MUSTER_TEST_SECONDS", "0"))
-EXAMPLES: Final = 3
+EXAMPLES: Final = 2
 # A JSON Schema describes each field alone. 422 says that fields contradict each other (two names of
 # one thing, a GPU's share beside a MIG profile) or name what is not there; 410, 425, 426 and 507
 # speak of the job's or the log's state. A request that fits the document may therefore meet them.

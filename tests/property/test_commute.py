@@ -124,7 +124,7 @@ SELDOM: Final = {
 # The walks of the test that every pair is met are the same in every run, and end when that is so.
 WALKS: Final = 2_000
 # How often a pair is tried at most.
-MEETINGS: Final = 6
+MEETINGS: Final = 3
 
 WRITERS: Final = {str(kind.__struct_config__.tag): writer for kind, writer in WRITER_OF.items()}
 
