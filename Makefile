@@ -56,7 +56,7 @@ memory: $(STAMP) ## kill -9 of memory broker, weight server, agent and holders a
 attack: $(STAMP) ## what hostile tenants, hostile nodes and broken devices try (docs/security.md), against real parts
 	@MUSTER_TEST_SECONDS=150 $(BIN)/python -m pytest -n 2 --dist loadfile -m attack tests
 
-drills: $(STAMP) ## clusters that lose servers, disks and everything, are restored, upgraded and deployed (root for all of it)
+drills: $(STAMP) ## clusters that lose servers, disks and everything, are restored, upgraded and deployed (root for all of it); more seeds of the simulation
 	@MUSTER_TEST_DRILLS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -rs -m drill tests
 
 alerts: $(STAMP) ## break a real cluster in every way that an alert names; each fires and clears in a real Prometheus (root for all of it)

@@ -18,7 +18,7 @@ COMPUTING: Final = "computing"
 WAITING: Final = "waiting"
 SHORT: Final = "short"
 KINDS: Final = {"sim": COMPUTING, "property": COMPUTING, "unit": SHORT}
-# A test of the simulation that is given seeds runs with so many of them outside `make drills`.
+# Outside `make drills`, a test of the simulation runs with only so many of its seeds.
 FIRST_SEEDS: Final = 2
 # `make drills` sets it to 1.
 DRILLS: Final = "MUSTER_TEST_DRILLS"
@@ -41,7 +41,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def is_further_seed(item: pytest.Item) -> bool:
-    """Return whether it is a test of the simulation with a seed after the first ones."""
+    """Return whether this item runs a test of the simulation with a seed after the first ones."""
     spec = getattr(item, "callspec", None)
     if spec is None or item.path.parent != TESTS / "sim" or "seed" not in spec.params:
         return False

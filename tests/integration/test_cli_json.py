@@ -121,6 +121,7 @@ CASES: Final[dict[str, tuple[tuple[str, Shape], ...]]] = {
     "price set": (("price set t4 1 --currency EUR", Shape("PUT /v1/prices/{name}", "prices")),),
     "tenant idle": (("tenant idle default off", Shape("PUT /v1/tenants/{name}/idle")),),
     "whatif": (("whatif -g 1 -- true", Shape("POST /v1/whatif")),),
+    "upload ls": (("upload ls", Shape("GET /v1/uploads", "uploads")),),
     "whoami": (("whoami", Shape("GET /v1/whoami", more={"gateway": None})),),
     "why": (
         (f"why {RUNS}", Shape("GET /v1/jobs/{ref}/why")),

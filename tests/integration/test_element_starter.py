@@ -138,7 +138,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 async def test_elements_that_kill_their_starter_have_their_results(world: World) -> None:
     beside = "set -- $(cat /proc/$PPID/task/$PPID/children); echo $# processes"
     kill = "for pid; do test $pid = $$ || kill -9 $pid; done"
-    # Until the supervisor has noticed.
+    # The element ends once the supervisor has noticed that.
     wait = "for pid; do test $pid = $$ || while kill -0 $pid; do sleep 0.001; done 2>&-; done"
     script = f"{beside}; {kill}; {wait}; exit $((MUSTER_ARRAY_TASK_ID % 3))"
     key = await world.shell("job", script, elements=elements())

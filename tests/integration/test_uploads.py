@@ -151,6 +151,11 @@ async def test_a_tenant_lists_its_own_uploads(world: World) -> None:
     await world.ask("PUT", "/v1/tenants/physics", 201, json={})
     async with world.as_("member", "ada", "physics") as ada:
         assert (await ada.ask("GET", "/v1/uploads"))["uploads"] == []
+        await ada.ask("PUT", PATH, 201, data=DATA)
+        assert len((await ada.ask("GET", "/v1/uploads"))["uploads"]) == 1
+    for role in ("operator", "admin"):
+        async with world.as_(role, role) as one:
+            assert (await one.ask("GET", "/v1/uploads"))["uploads"] == both
     async with world.as_("viewer", "eve") as eve:
         await eve.ask("GET", "/v1/uploads", 403)
 

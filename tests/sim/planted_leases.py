@@ -123,7 +123,7 @@ def renewed_peers_count_for_the_majority(patch: pytest.MonkeyPatch) -> None:
 def a_node_is_lost_by_its_own_silence_alone(patch: pytest.MonkeyPatch) -> None:
     """A former bug: the scheduler ignores that most nodes may have extended their own leases."""
     patch.setattr(Renewals, "losable", lambda self, cluster, silent, now: silent)
-    patch.setattr(Leases, "_hears_too_few", lambda self, cluster, now: False)
+    patch.setattr(Leases, "_hears_too_few", lambda self, cluster, now, beats: False)
 
 
 def a_job_that_ignores_its_lease_is_requeued_too_early(patch: pytest.MonkeyPatch) -> None:
@@ -204,7 +204,7 @@ def a_node_leaves_the_schedulers_count_in_one_step(patch: pytest.MonkeyPatch) ->
     """
 
     def early(count: Callable[..., Any]) -> Callable[..., Any]:
-        def without_it(self: Any, cluster: Cluster, now: int) -> Any:
+        def without_it(self: Any, cluster: Cluster, *given: int) -> Any:
             leaving = [
                 node
                 for node in cluster.nodes.values()
@@ -214,7 +214,7 @@ def a_node_leaves_the_schedulers_count_in_one_step(patch: pytest.MonkeyPatch) ->
             for node in leaving:
                 node.state = node_life.REMOVED
             try:
-                return count(self, cluster, now)
+                return count(self, cluster, *given)
             finally:
                 for node, state in zip(leaving, states, strict=True):
                     node.state = state

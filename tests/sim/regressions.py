@@ -1,7 +1,7 @@
 """Seeds that once found a bug, of Muster or of the simulation, each with the rule that must hold
 now.
 
-`test_sim.py` runs them: the first two, and in `make drills` all. A seed's run changes when the plan
+`make test` runs the last two of them, `make drills` the others. A seed's run changes when the plan
 of faults or the workload does. The bug that a seed found is then kept as a planted bug
 (`planted.py`).
 """

@@ -51,8 +51,10 @@ def digest_in_child(seed: int, hash_seed: str) -> str:
 
 def first_found(runs: Iterable[Result | World]) -> Found:
     """Return the first violation of these runs, and print it; fail if there is none."""
-    for count, each in enumerate(runs, 1):
-        if each.found is not None:
-            print(f"\nrun {count}: found by {each.found.checker}: {each.found.message}"[:300])
-            return each.found
-    raise AssertionError("no run breaks a rule")
+    seeds = []
+    for each in runs:
+        seeds.append(each.plan.seed if isinstance(each, World) else each.seed)
+        if found := each.found:
+            print(f"\nseed {seeds[-1]}: found by {found.checker}: {found.message}"[:300])
+            return found
+    raise AssertionError(f"no run of the seeds {seeds} breaks a rule")

@@ -15,6 +15,7 @@ from tests.sim.seeds import first_found
 from tests.sim.weather import Rates
 from tests.sim.world import Result, simulate
 
+# Each has another kind of silence.
 SEEDS = range(4)
 NODES = (2, 2, 4, 2)
 AT_S = 4.0
@@ -57,15 +58,15 @@ class LostUnguarded(LostOnce):
     wanted = node_life.UNGUARDED
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_the_watchdog_ends_jobs_whose_supervisors_hang(seed: int) -> None:
+@pytest.mark.parametrize("case", SEEDS)
+def test_the_watchdog_ends_jobs_whose_supervisors_hang(case: int) -> None:
     """The agent has replaced the watchdog that hung first."""
-    assert ran(seed, False, LostOnce).found is None
+    assert ran(case, False, LostOnce).found is None
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_jobs_of_a_silent_node_without_watchdog_wait_for_it(seed: int) -> None:
-    assert ran(seed, True, LostUnguarded).found is None
+@pytest.mark.parametrize("case", SEEDS)
+def test_jobs_of_a_silent_node_without_watchdog_wait_for_it(case: int) -> None:
+    assert ran(case, True, LostUnguarded).found is None
 
 
 def test_planted_missing_watchdog_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

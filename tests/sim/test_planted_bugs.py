@@ -1,4 +1,4 @@
-"""The simulation must find each planted bug within a number of seeds (`pytest -s` prints it)."""
+"""The simulation must find each planted bug within a number of seeds (`pytest -s` prints which)."""
 
 from collections.abc import Callable, Iterator
 from typing import Final

@@ -88,7 +88,7 @@ class World:
         self.dice = random.Random(f"world {plan.seed}")
         self.meter = Meter(any(blow.kind == faults.GREEDY for blow in plan.blows))
         self.stream = SimStream(self._stored, self.meter.busy_s)
-        self.stalled_until = 0.0
+        self.stalled_since = self.stalled_until = 0.0
         self.leading_epoch = 0
         self.quota_epoch = 0
         self.network = Network(self.weather)
@@ -350,6 +350,7 @@ class World:
             self.power_on(machine)
 
     def stall(self, length_s: float) -> None:
+        self.stalled_since = self.loop.now
         self.stalled_until = self.loop.now + length_s
         for slot in self.slots.values():
             if slot.log is not None:

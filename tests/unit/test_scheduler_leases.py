@@ -241,6 +241,16 @@ def test_a_scheduler_that_hears_too_few_nodes_calls_none_quiet() -> None:
     assert term.leases.quiet(term.cluster, term.now) == []
 
 
+def test_after_a_break_that_made_no_scheduler_deaf_the_nodes_heard_last_are_not_quiet() -> None:
+    term = Term()
+    term.run(60_000 * MS, A, B, C)
+    beat = term.cluster.timing.heartbeat_ms * MS
+    term.run(term.now + (HEARD_BEATS - 1) * beat)
+    assert term.leases.quiet(term.cluster, term.now) == []
+    term.run(term.now + STEP, A, B)
+    assert term.leases.quiet(term.cluster, term.now) == [] and not term.leases.deaf
+
+
 def test_without_a_planned_stop_no_long_lease_is_over() -> None:
     term = Term()
     term.run(60_000 * MS, A, B, C, taken=True)

@@ -52,8 +52,8 @@ router = APIRouter(tags=["jobs"])
 
 @router.get("/v1/uploads", openapi_extra=documented(PageQuery))
 async def list_uploads(request: Request) -> Response:
-    """List the uploads of the own tenant, sorted by SHA-256."""
-    query, gateway = read(request, PageQuery), gateway_of(request)
+    """List the uploads of the caller's tenant, sorted by SHA-256."""
+    gateway, query = await settled(request, PageQuery)
     tenant = principal_of(request).tenant
     space = await gateway.uploads.space()
     own = [upload for upload in space.uploads if upload.tenant == tenant]

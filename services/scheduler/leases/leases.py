@@ -15,8 +15,8 @@ MS: Final = 1_000_000
 PAUSE_MAX_MS: Final = 1_000
 # A node that missed this many heartbeats is quiet. Its jobs stay, but new replicas start elsewhere.
 QUIET_BEATS: Final = 3
-# A node counts as heard for so many heartbeats, and for a lease at most. One heartbeat that is late
-# on a busy machine does not make this process deaf, which would start every count again.
+# A node counts as heard for this many heartbeats after its last one, but never longer than a lease.
+# With fewer, one late heartbeat would make the scheduler deaf and restart every count of silence.
 HEARD_BEATS: Final = 5
 
 
@@ -148,7 +148,7 @@ class Leases:
 
         Call `silent` first: it notices whether this process can hear.
         """
-        if self.deaf or self._hears_too_few(cluster, now, QUIET_BEATS):
+        if self.deaf:
             return []
         since = now - QUIET_BEATS * slowest_timing(cluster).heartbeat_ms * MS
         return [
@@ -194,6 +194,8 @@ class Leases:
         paused = now - self.ticked > PAUSE_MAX_MS * MS
         was_deaf, self.deaf = self.deaf, self._hears_too_few(cluster, now, HEARD_BEATS)
         self.ticked = now
+        if self._hears_too_few(cluster, now, QUIET_BEATS):
+            self.listening_since = now
         if paused or self.deaf or was_deaf:
             self.floor = max(self.floor, now + slowest_timing(cluster).lease_ms * MS)
             self.listening_since = now

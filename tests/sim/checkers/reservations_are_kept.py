@@ -21,9 +21,12 @@ if TYPE_CHECKING:
 SECOND_NS: Final = 1_000_000_000
 # A decision may be this much older than the time of its commit.
 LATE_NS: Final = 2 * SECOND_NS
-# A commit that begins so soon after the one before it was stored, or after the log stalled, may
-# hold decisions that waited for the answer about that one.
+# A commit may hold decisions that waited until the writer knew that its last commit was stored.
+# Then it begins this soon after that commit was stored, or after the log has stalled.
 AT_ONCE_S: Final = 0.1
+# If the answer to an append is lost this long before the log stalls, it is asked for during the
+# stall.
+UNKNOWN_S: Final = 1.0
 
 
 class ReservationsAreKept(Checker):
@@ -70,7 +73,8 @@ class ReservationsAreKept(Checker):
         if commit.writer != subjects.SCHEDULER or commit.at_ns == self.begun_ns:
             return
         now_s = self.world.loop.now
-        answered_s = max(self.stored_s, self.world.stalled_until)
+        has_stalled = self.stored_s > self.world.stalled_since - UNKNOWN_S
+        answered_s = max(self.stored_s, self.world.stalled_until if has_stalled else 0.0)
         self.waited_ns = (
             max(0, commit.at_ns - self.begun_ns) if now_s - answered_s < AT_ONCE_S else 0
         )
