@@ -54,7 +54,7 @@ memory: $(STAMP) ## kill -9 of memory broker, weight server, agent and holders a
 	  tests/integration/test_gms_crashes.py
 
 attack: $(STAMP) ## what hostile tenants, hostile nodes and broken devices try (docs/security.md), against real parts
-	@MUSTER_TEST_SECONDS=150 $(BIN)/python -m pytest -n 2 --dist loadfile -m attack tests
+	@MUSTER_TEST_DRILLS=1 MUSTER_TEST_SECONDS=150 $(BIN)/python -m pytest -n 2 --dist loadfile -m attack tests
 
 drills: $(STAMP) ## clusters that lose servers, disks and everything, are restored, upgraded and deployed (root for all of it); more seeds of the simulation
 	@MUSTER_TEST_DRILLS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -rs -m drill tests
