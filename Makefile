@@ -68,7 +68,7 @@ test-containers: $(STAMP) ## jobs in containers of a real engine (MUSTER_CONTAIN
 	  tests/integration/test_container_execs.py tests/integration/test_container_cdi.py
 
 clients: $(STAMP) ## LiteLLM, LangChain and OpenAI's clients for Python and Node.js against llama.cpp in a cluster (installs 700 MB once)
-	@MUSTER_TEST_CLIENTS=1 $(BIN)/python -m pytest -rs tests/clients
+	@MUSTER_TEST_CLIENTS=1 $(BIN)/python -m pytest -rs tests/clients tests/integration/test_openai_clients.py
 
 browser: $(STAMP) ## the dashboard in Chromium: every page, actions in a real cluster; pictures in build/browser (needs chromium)
 	@$(BIN)/python -c 'import playwright' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[browser]'
@@ -113,7 +113,7 @@ e2e: $(STAMP) ## the black-box suite against docker compose, or against processe
 	@$(BIN)/python -m tests.e2e
 
 netns: $(STAMP) ## a second host in a network namespace joins; a nats-server is cut off (needs root)
-	@$(BIN)/python -m pytest -rs tests/netns/test_second_host.py tests/netns/test_cut_off_server.py
+	@MUSTER_TEST_DRILLS=1 $(BIN)/python -m pytest -rs tests/netns/test_second_host.py tests/netns/test_cut_off_server.py
 
 fabric: $(STAMP) ## plant slow nodes and links among 16 network namespaces and find them (MUSTER_FABRIC_SEEDS=20; needs root)
 	@MUSTER_FABRIC_SEEDS=$(or $(MUSTER_FABRIC_SEEDS),20) $(BIN)/python -m pytest -rs -s tests/netns/test_fabric.py

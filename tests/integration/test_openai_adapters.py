@@ -367,7 +367,7 @@ async def test_requests_to_an_adapter_are_joined_with_their_own_kind_alone(
 ) -> None:
     async with gateway_world(tmp_path) as world, running() as replica:
         replica.base = "m"
-        batching = {"items_max": 8, "wait_ms": 50}
+        batching = {"items_max": 8, "wait_ms": 500}
         await deployed(world, "m", adapters=ROOT, batching=batching)
         await add_replicas(world, "m", replica)
         await add(world, "sql")

@@ -8,6 +8,7 @@ The two cannot be installed together, so the old one's environment is made once,
 import asyncio
 import fcntl
 import json
+import os
 import subprocess
 import venv
 from collections.abc import AsyncIterator
@@ -77,6 +78,9 @@ async def current_client(tmp_path: Path) -> AsyncIterator[openai.AsyncOpenAI]:
         yield client
 
 
+@pytest.mark.skipif(
+    os.environ.get("MUSTER_TEST_CLIENTS") != "1", reason="it is installed by make clients"
+)
 async def test_the_old_client_works(tmp_path: Path, old_python: Path) -> None:
     async with model_world(tmp_path) as (world, _):
         script = Path(__file__).with_name("openai_old_client.py")

@@ -108,7 +108,7 @@ def run(document: dict[str, Any], url: str, key: str, seconds: int = 0) -> list[
 
 
 @pytest.mark.attack
-@pytest.mark.parametrize("role", ["admin", "member", ""])
+@pytest.mark.parametrize("role", ["admin", pytest.param("member", marks=pytest.mark.drill), ""])
 async def test_every_check_is_clean_with_the_key_of(
     cluster: Chaos, role: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -230,6 +230,7 @@ async def test_a_model_comes_from_another_node_instead_of_the_hub(
     assert "no node has a copy of Team/Other" in said
 
 
+@pytest.mark.drill
 async def test_a_wrong_copy_of_another_node_fails_once_and_is_not_waited_for_again(
     cluster: Chaos, hub: Hub, tmp_path: Path
 ) -> None:
@@ -244,6 +245,7 @@ async def test_a_wrong_copy_of_another_node_fails_once_and_is_not_waited_for_aga
     assert not any(copy["complete"] for copy in (await pulled(shell, second))[second])
 
 
+@pytest.mark.drill
 async def test_an_interrupted_command_ends_and_its_pulls_go_on(
     cluster: Chaos, hub: Hub, tmp_path: Path
 ) -> None:
@@ -272,6 +274,7 @@ async def test_an_interrupted_command_ends_and_its_pulls_go_on(
             await asyncio.sleep(0.1)
 
 
+@pytest.mark.drill
 async def test_the_bound_removes_what_was_used_last_longest_ago_and_nothing_in_use(
     cluster: Chaos, hub: Hub, tmp_path: Path
 ) -> None:

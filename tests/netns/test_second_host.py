@@ -87,6 +87,7 @@ def join(here: Here, state: Path, line: str) -> "subprocess.Popen[bytes]":
         )
 
 
+@pytest.mark.drill
 def test_a_second_host_joins_runs_a_gang_with_the_first_and_is_removed(
     here: Here, tmp_path: Path
 ) -> None:

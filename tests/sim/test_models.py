@@ -51,12 +51,14 @@ def test_a_crash_loop_that_does_not_wait_is_found(monkeypatch: pytest.MonkeyPatc
     assert _found_by_the_checker(with_models(BAD))
 
 
+@pytest.mark.drill
 def test_a_dead_replica_that_is_not_replaced_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """With faults: without them none dies."""
     monkeypatch.setattr(models, "_addition", _only_at_first)
     assert _found_by_the_checker(with_models(), plan_of=faults.plan)
 
 
+@pytest.mark.drill
 def test_simulation_finds_an_agent_that_does_not_probe_adopted_replicas(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

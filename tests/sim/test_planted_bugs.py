@@ -117,6 +117,15 @@ def planned_stop(seed: int) -> faults.Plan:
 
 # These take longest: `make drills` searches them.
 SLOW: Final = (
+    planted_kept.a_placement_evicts_no_resident_data,
+    planted_devices.faulted_devices_take_work,
+    planted.a_preemption_counts_as_a_failure,
+    planted_leases.another_writer_declares_nodes_lost,
+    planted.a_gang_gets_more_nodes_than_its_maximum,
+    planted.a_gang_grows_although_other_jobs_wait,
+    planted_log.a_writer_disowns_its_earlier_commits,
+    planted_log.the_log_is_trimmed_without_a_snapshot,
+    planted_log.the_log_is_trimmed_without_the_archive,
     planted.allocation_extensions_are_ignored,
     planted.a_take_over_forgets_timers_of_held_devices,
     planted.a_time_slice_ends_at_once,

@@ -106,9 +106,15 @@ class Holding:
         time.sleep(pause_s)
 
     def renew(self) -> None:
-        """Renew until the lock is over or lost; the body of the thread."""
+        """Renew until the lock is over or lost; the body of the thread.
+
+        A command that must be killed by now, for example because this machine was paused, is not
+        saved by a late renewal.
+        """
         while not self.over.wait(max(0.0, (self.term.renew_ns - clock.boot_ns()) / NS)):
             sent_ns = clock.boot_ns()
+            if sent_ns >= self.term.kill_ns:
+                return
             try:
                 self._ask("renew", self.body)
                 self.term.renewed(sent_ns)
