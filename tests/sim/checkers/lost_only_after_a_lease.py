@@ -2,7 +2,7 @@
 
 Those of a node without its lease watchdog are not lost with it. After an operator declared it dead,
 no process at all lives there. A node is never lost sooner than
-a lease and its margin after it registered or returned.
+a lease and its margin after it registered or returned, by the lease profile of then or of now.
 
 A lying node may report that a living process has ended.
 """
@@ -22,11 +22,14 @@ CLOCKS_DIFFER: Final = 0.99
 
 
 class LostOnlyAfterALease(Checker):
-    """`since` is the virtual time at which the log took the node's last sign of a beginning."""
+    """`since` is the virtual time at which the log took the node's last sign of a beginning, and
+    `silence_s` the silence after which a node was lost at that time.
+    """
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self.since: dict[str, float] = {}
+        self.silence_s: dict[str, float] = {}
 
     def after(
         self,
@@ -41,6 +44,7 @@ class LostOnlyAfterALease(Checker):
         now = self.world.loop.now
         if isinstance(fact, NodeRegistered | NodeReturned):
             self.since[fact.node_id] = now
+            self.silence_s[fact.node_id] = cluster.timing.silence_ms / 1e3
         if not isinstance(fact, NodeLost):
             return
         for running in self.world.truth.living():
@@ -57,13 +61,13 @@ class LostOnlyAfterALease(Checker):
                     f"{fact.node_id} is lost while {running.job_id} attempt "
                     f"{running.attempt} lives there"
                 )
-        silence_s = cluster.timing.silence_ms / 1e3 * CLOCKS_DIFFER
         if fact.reason == DECLARED_DEAD:
             return
         began_s = self.since[fact.node_id]
+        silence_s = min(self.silence_s[fact.node_id], cluster.timing.silence_ms / 1e3)
         if (
             cluster.nodes[fact.node_id].incarnation == fact.incarnation
-            and now - began_s < silence_s
+            and now - began_s < silence_s * CLOCKS_DIFFER
         ):
             self.fail(
                 f"{fact.node_id} is lost {now - began_s:.3f} s after incarnation "

@@ -1,20 +1,30 @@
 """No job is placed on a node between its loss and its return in the log."""
 
 from libs.common.change import Stamp
-from libs.common.facts import AnyFact, Commit, JobPlaced, Unknown
+from libs.common.facts import AnyFact, Commit, JobPlaced, NodeRegistered, Unknown
 from libs.common.state.cluster import Cluster
 from tests.sim.checkers.checker import Checker
+from tests.sim.world import World
 
 
 class PlacedOnlyOnALiveNode(Checker):
+    """`registered` is the sequence of each node's last registration."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.registered: dict[str, int] = {}
+
     def before(
         self, cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp, commit: Commit
     ) -> None:
+        if isinstance(fact, NodeRegistered):
+            self.registered[fact.node_id] = stamp.seq
         if not isinstance(fact, JobPlaced):
             return
         for member in fact.members:
             node = cluster.nodes.get(member.node_id)
-            if node is not None and member.incarnation in node.replaced:
+            crossed = commit.seen < self.registered.get(member.node_id, 0)
+            if node is not None and crossed and member.incarnation < node.incarnation:
                 # the placement crossed a registration; nothing but the agent that was replaced
                 # could start it
                 continue
