@@ -51,4 +51,6 @@ SEEDS: Final[dict[int, str]] = {
     2865: "an agent refuses to set a mode of a device that a liar registered in its name",
     2582: "a quarantined device returns after the other job that shares it has ended",
     368: "a node that lied under its agent's next incarnation is removed all the same",
+    71127: "a node that registered under a shorter lease profile may be lost by it after a change",
+    73449: "a placement that crossed a node's registration may name its former incarnation",
 }
