@@ -26,7 +26,7 @@ DRILLS: Final = "MUSTER_TEST_DRILLS"
 # Before any test module reads the environment; children inherit it. Control groups are made by
 # tests of them alone (tests/cgroups.py).
 os.environ.update({configuration.CONFIG_DIR: "", configuration.ENV_FILE: "", "MUSTER_CGROUP": ""})
-# Else gRPC starts threads in each child that a test forks, and some of them crash.
+# Otherwise gRPC would start threads in each child that a test forks, and some children crash.
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
 
 

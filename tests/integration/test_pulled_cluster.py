@@ -274,7 +274,6 @@ async def test_an_interrupted_command_ends_and_its_pulls_go_on(
             await asyncio.sleep(0.1)
 
 
-@pytest.mark.drill
 async def test_the_bound_removes_what_was_used_last_longest_ago_and_nothing_in_use(
     cluster: Chaos, hub: Hub, tmp_path: Path
 ) -> None:

@@ -150,6 +150,7 @@ def test_a_planted_bug_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -
 
 
 def searched(plant: Plant) -> Iterator[faults.Plan]:
+    """Yield the plans of faults in which this bug is searched."""
     for seed in range(BEGINS.get(plant, 0), WITHIN[plant]):
         plan = faults.plan(seed)
         if plant is planted_leases.a_long_lease_is_forgotten:

@@ -24,8 +24,8 @@ LATE_NS: Final = 2 * SECOND_NS
 # A commit may hold decisions that waited until the writer knew that its last commit was stored.
 # Then it begins this soon after that commit was stored, or after the log has stalled.
 AT_ONCE_S: Final = 0.1
-# If the answer to an append is lost this long before the log stalls, it is asked for during the
-# stall.
+# A writer that got no answer to an append asks the log again within this time. If the log stalls
+# before that, the writer waits until the stall is over.
 UNKNOWN_S: Final = 1.0
 
 
