@@ -68,7 +68,7 @@ test-containers: $(STAMP) ## jobs in containers of a real engine (MUSTER_CONTAIN
 	  tests/integration/test_container_execs.py tests/integration/test_container_cdi.py
 
 clients: $(STAMP) ## LiteLLM, LangChain and OpenAI's clients for Python and Node.js against llama.cpp in a cluster (installs 700 MB once)
-	@MUSTER_TEST_CLIENTS=1 $(BIN)/python -m pytest -rs tests/clients tests/integration/test_openai_clients.py
+	@MUSTER_TEST_CLIENTS=1 $(BIN)/python -m pytest -rs tests/clients tests/integration/test_openai_clients.py tests/integration/test_openai_cluster.py
 
 browser: $(STAMP) ## the dashboard in Chromium: every page, actions in a real cluster; pictures in build/browser (needs chromium)
 	@$(BIN)/python -c 'import playwright' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[browser]'

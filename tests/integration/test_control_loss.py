@@ -8,8 +8,10 @@ import signal
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import pytest
 
+from libs.common.timing import FAST_TIMING
 from libs.embedded import plan
 from libs.embedded.living import Ticket
 from services.node_agent.peers.kept_roster import RosterFile
@@ -22,6 +24,11 @@ SETTINGS: Final = {
     "MUSTER_MARGIN_MS": "1000",
     "MUSTER_HEARTBEAT_MS": "500",
     "MUSTER_TERM_MS": "2000",
+}
+# A quarter of a lease of 3 s is the time in which agents must have asked each other.
+FAST: Final = {
+    f"MUSTER_{name.upper()}": str(value)
+    for name, value in msgspec.structs.asdict(FAST_TIMING).items()
 }
 DOWN_S: Final = 15.0
 JOB_S: Final = 18.0
@@ -54,33 +61,59 @@ def living(chaos: Chaos, name: str) -> Ticket:
     return found
 
 
+async def started(chaos: Chaos, folder: Path) -> None:
+    """Run a job on each node."""
+    spec = {"command": ["/bin/sh", "-c", f"sleep {JOB_S}"], "gpus": 1, "workdir": str(folder)}
+    await until_each_has_its_roster(chaos)
+    for number in range(NODES):
+        status, body = await chaos.try_once(
+            "POST", "/v1/jobs", json={**spec, "name": f"long-{number}"}
+        )
+        assert status in (200, 201, 202), body
+    await until_all(chaos, "running", NODES)
+
+
+async def silent(chaos: Chaos, kill: str = "") -> None:
+    """Stop the log and the scheduler for longer than a lease; kill a process meanwhile."""
+    frozen = [living(chaos, plan.SERVER).pid, living(chaos, "scheduler").pid]
+    for pid in frozen:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        await asyncio.sleep(1.0)
+        if kill:
+            os.kill(living(chaos, kill).pid, signal.SIGKILL)
+        await asyncio.sleep(DOWN_S - 1.0)
+    finally:
+        for pid in frozen:
+            os.kill(pid, signal.SIGCONT)
+
+
+async def completed_once(chaos: Chaos) -> None:
+    """Wait until each job has completed, and check that it had one attempt."""
+    await until_all(chaos, "completed", NODES)
+    for job in (await chaos.jobs()).values():
+        kinds = [fact["kind"] for fact in await chaos.history(job["id"])]
+        assert (
+            job["attempt"] == 1 and kinds.count("job.placed") == kinds.count("job.finished") == 1
+        ), kinds
+
+
 @pytest.mark.timeout(150)
 async def test_jobs_run_on_while_log_and_scheduler_are_silent_and_an_agent_restarts(
     tmp_path: Path,
 ) -> None:
     async with running(tmp_path, NODES, 1, **SETTINGS) as chaos:
-        spec = {"command": ["/bin/sh", "-c", f"sleep {JOB_S}"], "gpus": 1, "workdir": str(tmp_path)}
-        await until_each_has_its_roster(chaos)
-        for number in range(NODES):
-            status, body = await chaos.try_once(
-                "POST", "/v1/jobs", json={**spec, "name": f"long-{number}"}
-            )
-            assert status in (200, 201, 202), body
-        await until_all(chaos, "running", NODES)
-        frozen = [living(chaos, plan.SERVER).pid, living(chaos, "scheduler").pid]
-        for pid in frozen:
-            os.kill(pid, signal.SIGSTOP)
-        try:
-            await asyncio.sleep(1.0)
-            os.kill(living(chaos, "node-1").pid, signal.SIGKILL)
-            await asyncio.sleep(DOWN_S - 1.0)
-        finally:
-            for pid in frozen:
-                os.kill(pid, signal.SIGCONT)
-        await until_all(chaos, "completed", NODES)
-        for job in (await chaos.jobs()).values():
-            kinds = [fact["kind"] for fact in await chaos.history(job["id"])]
-            assert (
-                job["attempt"] == 1
-                and kinds.count("job.placed") == kinds.count("job.finished") == 1
-            ), kinds
+        await started(chaos, tmp_path)
+        await silent(chaos, kill="node-1")
+        await completed_once(chaos)
+
+
+@pytest.mark.drill
+@pytest.mark.timeout(150)
+async def test_jobs_run_on_while_log_and_scheduler_are_silent_with_the_times_of_fast(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path, NODES, 1, **FAST) as chaos:
+        await started(chaos, tmp_path)
+        await silent(chaos)
+        await completed_once(chaos)

@@ -28,6 +28,10 @@ OLD_HOME: Final = ROOT / ".venv" / "openai-0.28"
 INSTALL_S: Final = 120
 RUN_S: Final = 60
 
+needs_old_client = pytest.mark.skipif(
+    os.environ.get("MUSTER_TEST_CLIENTS") != "1", reason="make clients runs the old client"
+)
+
 
 @pytest.fixture(scope="session")
 def old_python() -> Path:
@@ -78,9 +82,7 @@ async def current_client(tmp_path: Path) -> AsyncIterator[openai.AsyncOpenAI]:
         yield client
 
 
-@pytest.mark.skipif(
-    os.environ.get("MUSTER_TEST_CLIENTS") != "1", reason="it is installed by make clients"
-)
+@needs_old_client
 async def test_the_old_client_works(tmp_path: Path, old_python: Path) -> None:
     async with model_world(tmp_path) as (world, _):
         script = Path(__file__).with_name("openai_old_client.py")

@@ -16,7 +16,7 @@ import openai
 import pytest
 
 from tests.chaos.cluster import Chaos, running
-from tests.integration.test_openai_clients import RUN_S, old_python
+from tests.integration.test_openai_clients import RUN_S, needs_old_client, old_python
 from tests.tidy import ROOT
 
 __all__ = ["old_python"]
@@ -25,6 +25,12 @@ CHAT: Final = "/v1/chat/completions"
 READY_S: Final = 60.0
 STEADY_S: Final = 1.5
 CLIENTS: Final = 8
+
+
+def address(chaos: Chaos) -> tuple[str, str]:
+    """Return the gateway's address and the administrator's key."""
+    key = str(chaos.session.headers["Authorization"]).removeprefix("Bearer ")
+    return str(chaos.session._base_url).rstrip("/"), key
 
 
 async def deployed(chaos: Chaos) -> None:
@@ -171,13 +177,10 @@ async def test_requests_go_on_while_the_log_the_scheduler_and_a_replica_are_kill
 
 
 @pytest.mark.timeout(300)
-async def test_both_clients_work_against_a_deployed_model(tmp_path: Path, old_python: Path) -> None:
+async def test_the_current_client_works_against_a_deployed_model(tmp_path: Path) -> None:
     async with running(tmp_path, nodes=1, gpus=4) as chaos:
         await deployed(chaos)
-        url, key = (
-            str(chaos.session._base_url).rstrip("/"),
-            str(chaos.session.headers["Authorization"]).removeprefix("Bearer "),
-        )
+        url, key = address(chaos)
         async with openai.AsyncOpenAI(base_url=url + "/v1", api_key=key, max_retries=0) as client:
             chat = await client.chat.completions.create(
                 model="m", messages=[{"role": "user", "content": "hello there"}]
@@ -186,6 +189,16 @@ async def test_both_clients_work_against_a_deployed_model(tmp_path: Path, old_py
             assert chat.system_fingerprint == "muster-stand-in"
             vector = (await client.embeddings.create(model="m", input="hello")).data[0].embedding
             assert len(vector) == 64
+
+
+@needs_old_client
+@pytest.mark.timeout(300)
+async def test_the_old_client_works_against_a_deployed_model(
+    tmp_path: Path, old_python: Path
+) -> None:
+    async with running(tmp_path, nodes=1, gpus=4) as chaos:
+        await deployed(chaos)
+        url, key = address(chaos)
         line = [str(old_python), str(Path(__file__).with_name("openai_old_client.py")), url, key]
         done = await asyncio.to_thread(
             subprocess.run, line, capture_output=True, text=True, timeout=RUN_S

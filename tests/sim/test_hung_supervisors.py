@@ -16,7 +16,7 @@ from tests.sim.weather import Rates
 from tests.sim.world import Result, simulate
 
 # Each has another kind of silence.
-SEEDS = range(4)
+SEEDS = range(len(hangs.SILENCES))
 NODES = (2, 2, 4, 2)
 AT_S = 4.0
 LENGTH_S = 13.0

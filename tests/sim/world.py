@@ -350,7 +350,9 @@ class World:
             self.power_on(machine)
 
     def stall(self, length_s: float) -> None:
-        self.stalled_since = self.loop.now
+        """Let the log answer nobody for so long from now on; 0 ends a stall."""
+        if self.loop.now >= self.stalled_until:
+            self.stalled_since = self.loop.now
         self.stalled_until = self.loop.now + length_s
         for slot in self.slots.values():
             if slot.log is not None:

@@ -241,7 +241,7 @@ def test_a_scheduler_that_hears_too_few_nodes_calls_none_quiet() -> None:
     assert term.leases.quiet(term.cluster, term.now) == []
 
 
-def test_after_a_break_that_made_no_scheduler_deaf_the_nodes_heard_last_are_not_quiet() -> None:
+def test_no_node_is_quiet_after_a_silence_too_short_to_make_the_scheduler_deaf() -> None:
     term = Term()
     term.run(60_000 * MS, A, B, C)
     beat = term.cluster.timing.heartbeat_ms * MS

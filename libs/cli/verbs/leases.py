@@ -16,8 +16,8 @@ def command(profile: str | None, form: str) -> None:
     """Show or choose the lease profile: how soon a lost node is noticed.
 
     With the profile default, the jobs of a lost node start elsewhere after about 15 s. With fast
-    they start within 5 s, but an interruption of the network or the control plane ends jobs after
-    2 s already, and agents send more heartbeats.
+    they start after about 5 s, but a node that is cut off ends its jobs after 2.3 s already, and
+    agents send more heartbeats.
 
     \b
     muster leases

@@ -14,7 +14,7 @@ from services.api_gateway.problems import Problem
 
 
 class LeasesBody(msgspec.Struct, frozen=True, kw_only=True):
-    """The lease profile: `default`, or `fast`, with which a lost node is noticed within 5 s."""
+    """The lease profile: `default`, or `fast`, with which a lost node is noticed after 4 s."""
 
     profile: str
     user: str = ""

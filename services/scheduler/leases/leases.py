@@ -17,6 +17,7 @@ PAUSE_MAX_MS: Final = 1_000
 QUIET_BEATS: Final = 3
 # A node counts as heard for this many heartbeats after its last one, but never longer than a lease.
 # With fewer, one late heartbeat would make the scheduler deaf and restart every count of silence.
+# With a short lease `renewals.py` asks for more.
 HEARD_BEATS: Final = 5
 
 

@@ -1,8 +1,9 @@
 """A node is lost only when no process lives on it, except jobs that ignore the lease.
 
 Those of a node without its lease watchdog are not lost with it. After an operator declared it dead,
-no process at all lives there. A node is never lost sooner than
-a lease and its margin after it registered or returned, by the lease profile of then or of now.
+no process at all lives there. A node is never lost sooner than a lease and its margin after it
+registered or returned. The shorter times count: of the lease profile at that time, or of the
+present one.
 
 A lying node may report that a living process has ended.
 """
