@@ -58,6 +58,10 @@ class Pulse:
             await self.take()
             await asyncio.sleep(every_s)
 
+    def is_unheard(self, node_id: NodeId) -> bool:
+        """Return whether the scheduler has not heard the node for a lease and its margin."""
+        return node_id in self.vitals.unheard
+
     def heard_ns(self, node_id: NodeId) -> int:
         """Return when the scheduler last heard the node; 0 if unknown."""
         ago_ms = self.vitals.heard_ms_ago.get(node_id)

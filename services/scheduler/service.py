@@ -27,6 +27,7 @@ from libs.common.facts import (
     Commit,
     JobPlaced,
     LeaseExtended,
+    NodeDeclaredDead,
     NodeReturned,
     ReplicasScaled,
 )
@@ -156,21 +157,20 @@ class Scheduler:
             self.leases.begin(self.acked, now)
         if self.claimed and now - self.silence_checked >= SILENCE_CHECK_NS:
             self.silence_checked = now
-            self.renewals.check(self.state.cluster, now)
-            silent = self.renewals.losable(
-                self.state.cluster, self.leases.silent(self.state.cluster, self.acked, now), now
-            )
+            cluster = self.state.cluster
+            self.renewals.check(cluster, now)
+            silent = self.leases.silent(cluster, self.acked, now)
             self.observed = Observations(
-                silent=tuple(silent),
-                quiet=tuple(self.leases.quiet(self.state.cluster, now)),
-                removable=tuple(self.renewals.removable(self.state.cluster)),
+                silent=tuple(self.renewals.losable(cluster, silent, now)),
+                dead=tuple(self.leases.declared_dead(cluster, now)),
+                quiet=tuple(self.leases.quiet(cluster, now)),
+                removable=tuple(self.renewals.removable(cluster)),
                 faults=tuple(self.plugins.faults),
                 drained=self.drains.drained(self.acked, self.state.restless.draining, now, now_ns),
                 wanted=self.demand.wanted(self.acked, now),
                 settled=settling.is_over(self.acked, self.leases, self.renewals, now),
                 hashed=self.agreement.due(self.acked.state_hash),
             )
-            cluster = self.state.cluster
             over = self.former.facts(self.leases, self.renewals, cluster, now)
             if over and cluster.epoch == self.state.epoch:
                 return over
@@ -199,6 +199,8 @@ class Scheduler:
                 self.drains.retire(fact.retire, entry.seq)
             if isinstance(fact, NodeReturned):
                 self.leases.returned(self.acked, fact.node_id, self.clock.boot_ns())
+            if isinstance(fact, NodeDeclaredDead):
+                self.leases.dead[fact.node_id] = fact.incarnation
         if self.claimed:
             self.outbox.controls(self.acked, entry.seq, facts)
             self.outbox.keeps(self.acked, entry.seq, commit.facts, changes)
@@ -319,11 +321,7 @@ class Scheduler:
         granted = self.leases.grant(self.acked, beat.node_id, now)
         self.renewals.grant(beat, now)
         # The observation is up to 100 ms old.
-        if any(node_id == beat.node_id for node_id, _ in self.observed.silent):
-            self.observed = replace(
-                self.observed,
-                silent=tuple(each for each in self.observed.silent if each[0] != beat.node_id),
-            )
+        self.observed = self.observed.without(beat.node_id)
         return self.settings.stop_lease_ms if self.extended else granted
 
     def _lease(self, beat: Heartbeat, verdict: str, lease_ms: int) -> bytes:
@@ -370,6 +368,7 @@ class Scheduler:
                 decision_p50_us=p50,
                 decision_p99_us=p99,
                 dropped=self.senders.dropped.total(),
+                unheard=tuple(self.leases.unheard(self.acked, now)),
             )
         )
 

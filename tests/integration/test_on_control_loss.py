@@ -1,5 +1,5 @@
 """A whole embedded cluster: a job that goes on without a lease lives through its node's silence, an
-agent that stands still.
+agent that stands still. While most nodes are silent, an operator says which are dead.
 """
 
 import asyncio
@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import pytest
 
+from libs.common.life import node_life
 from services.node_agent.supervisor import records
 from tests.chaos.cluster import AGAIN_S, Chaos, running
 
@@ -102,3 +103,40 @@ async def elsewhere(chaos: Chaos, folder: Path) -> None:
         assert job["node_ids"] != [node]
     finally:
         os.kill(agent, signal.SIGCONT)
+
+
+@pytest.mark.drill
+@pytest.mark.timeout(240)
+async def test_while_most_nodes_are_silent_an_operator_says_which_are_dead(tmp_path: Path) -> None:
+    async with running(tmp_path, NODES, 1, **SETTINGS) as chaos:
+        jobs = [
+            (await chaos.try_once("POST", "/v1/jobs", json=ends_elsewhere(tmp_path)))[1]["id"]
+            for _ in range(2)
+        ]
+        nodes = [
+            (await until(chaos, f"/v1/jobs/{job}", state="running"))["node_ids"][0] for job in jobs
+        ]
+        frozen = [agent_of(chaos, node) for node in nodes]
+        for agent in frozen:
+            os.kill(agent, signal.SIGSTOP)
+        try:
+            for node in nodes:
+                shown = await until(chaos, f"/v1/nodes/{node}", reason=node_life.UNHEARD)
+                assert shown["state"] == "healthy"
+            await asyncio.sleep(2.0)
+            assert (await chaos.get(f"/v1/jobs/{jobs[0]}"))["state"] == "running"
+            status, body = await chaos.try_once("POST", f"/v1/nodes/{nodes[0]}/dead")
+            assert status == 202, body
+            job = await until(chaos, f"/v1/jobs/{jobs[0]}", state="completed", attempt=2)
+            assert job["node_ids"][0] not in nodes
+            await until(chaos, f"/v1/nodes/{nodes[0]}", reason="declared_dead")
+        finally:
+            for agent in frozen:
+                os.kill(agent, signal.SIGCONT)
+        await until(chaos, f"/v1/jobs/{jobs[1]}", state="completed", attempt=2)
+
+
+def ends_elsewhere(folder: Path) -> dict[str, Any]:
+    """Return a job whose first attempt does not end by itself."""
+    script = "[ $MUSTER_ATTEMPT = 2 ] || sleep 600"
+    return {"command": ["/bin/sh", "-c", script], "gpus": 1, "workdir": str(folder)}

@@ -153,10 +153,7 @@ def by_gateways(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
     yield from facts_of_locks.by_gateways(chance)
     yield from facts_of_use.by_gateways(chance)
     for node in cluster.nodes.values():
-        if not node.usable:
-            yield f.NodeDeclaredDead(
-                node_id=node.node_id, incarnation=node.incarnation, lost=node.lost
-            )
+        yield f.NodeDeclaredDead(node_id=node.node_id, incarnation=node.incarnation, lost=node.lost)
     for node in cluster.nodes.values():
         yield f.NodeHoldCleared(node_id=node.node_id, until_ns=node.held_until_ns)
     yield f.LeaseProfileSet(

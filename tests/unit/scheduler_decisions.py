@@ -13,12 +13,15 @@ from tests.given import (
 
 
 def decisions(
-    state: State, now_s: float = 1, silent: Sequence[tuple[NodeId, int]] = ()
+    state: State,
+    now_s: float = 1,
+    silent: Sequence[tuple[NodeId, int]] = (),
+    dead: Sequence[tuple[NodeId, int]] = (),
 ) -> list[AnyFact]:
     """Return the facts of all rules; each decision is folded before the next one."""
     decided: list[AnyFact] = []
     for _ in range(100):
-        facts = decide(state, int(now_s * SECOND_NS), Observations(tuple(silent)))
+        facts = decide(state, int(now_s * SECOND_NS), Observations(tuple(silent), tuple(dead)))
         if not facts:
             return decided
         decided.extend(facts)

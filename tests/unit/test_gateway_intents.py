@@ -174,6 +174,13 @@ def test_a_node_is_declared_dead_as_it_is_now_and_once() -> None:
     )
 
 
+def test_the_death_of_a_node_that_is_not_lost_yet_is_recorded_each_time() -> None:
+    node = Node(NodeId("n"), "healthy", incarnation=4, lost=3, word=(4, 3))
+    assert death_declaration(None, node) == NodeDeclaredDead(
+        node_id=NodeId("n"), incarnation=4, lost=3
+    )
+
+
 def test_a_job_may_go_on_without_a_lease() -> None:
     assert submission({"command": ["true"], "on_control_loss": "continue"}, J).spec.ignores_lease
 

@@ -5,6 +5,7 @@ from msgspec.structs import replace
 from libs.common import facts as f
 from libs.common.facts import AnyFact
 from libs.common.model import JobId, NodeId
+from services.scheduler.decide.decide import Observations
 from tests.given import finished, given, member, placed, registered, released, started, waiting
 from tests.unit.scheduler_decisions import decisions
 
@@ -58,6 +59,24 @@ def test_an_operators_word_about_a_silent_node_is_followed_once() -> None:
         placed("j", member("b", 0), attempt=2, port=29_501),
     ]
     assert decisions(state) == []
+
+
+def test_an_operators_word_about_a_node_that_is_not_heard_ends_all_its_jobs() -> None:
+    state = given(registered("a"), registered("b"), going_on(), word(lost=0))
+    assert decisions(state) == []
+    assert decisions(state, dead=[(NodeId("a"), 2)]) == []
+    assert decisions(state, dead=[(NodeId("a"), 1)]) == [
+        loss(reason="declared_dead"),
+        f.JobRequeued(job_id=JobId("j"), attempt=1, reason="node_lost", counted=False),
+        placed("j", member("b", 0), attempt=2, port=29_501),
+    ]
+
+
+def test_what_is_heard_again_is_no_longer_observed_as_silent_or_dead() -> None:
+    a, b = (NodeId("a"), 1), (NodeId("b"), 1)
+    seen = Observations(silent=(a, b), dead=(a,))
+    assert seen.without(a[0]) == Observations(silent=(b,))
+    assert seen.without(NodeId("c")) is seen
 
 
 def test_an_operators_word_about_a_node_that_registered_since_is_not_followed() -> None:

@@ -84,6 +84,41 @@ def test_a_scheduler_that_hears_none_for_a_whole_lease_loses_none_whatever_the_h
     assert term.run(120_000 * MS) == []
 
 
+def test_an_operator_declares_dead_what_is_not_heard_however_few_others_are() -> None:
+    term = Term()
+    term.leases.dead[B] = 1
+    assert term.run(120_000 * MS, A) == []
+    assert term.leases.unheard(term.cluster, term.now) == [B, C]
+    assert term.leases.declared_dead(term.cluster, term.now) == [(B, 1)]
+
+
+def test_a_node_that_was_declared_dead_is_not_dead_before_a_lease_and_a_margin() -> None:
+    term = Term()
+    term.run(60_000 * MS, A, B)
+    term.leases.dead[B] = 1
+    term.run(term.now + LEASE, A)
+    assert term.leases.declared_dead(term.cluster, term.now) == []
+
+
+def test_an_operators_word_about_a_node_ends_when_the_node_is_heard_or_a_term_begins() -> None:
+    term = Term()
+    term.run(60_000 * MS, A)
+    term.leases.dead[B] = term.leases.dead[C] = 1
+    term.run(term.now + STEP, B)
+    term.run(term.now + 60_000 * MS, A)
+    assert term.leases.declared_dead(term.cluster, term.now) == [(C, 1)]
+    term.leases.begin(term.cluster, term.now)
+    term.run(term.now + 60_000 * MS, A)
+    assert term.leases.declared_dead(term.cluster, term.now) == []
+
+
+def test_an_operators_word_is_about_one_incarnation() -> None:
+    term = Term()
+    term.leases.dead[B] = 2
+    term.run(60_000 * MS, A)
+    assert term.leases.declared_dead(term.cluster, term.now) == []
+
+
 def test_after_deafness_every_count_begins_again() -> None:
     term = Term()
     term.run(60_000 * MS)

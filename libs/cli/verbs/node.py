@@ -66,14 +66,15 @@ def remove(node_id: str, drain: bool) -> None:
 @command.command()
 @click.argument("node_id", metavar="NODE")
 def dead(node_id: str) -> None:
-    """Confirm that an unreachable node is dead.
+    """Confirm that a node is dead which is unreachable, or which the scheduler does not hear.
 
     Jobs with --on-control-loss continue may still run on an unreachable node, so the scheduler does
-    not restart them elsewhere. Run this command when you know that the machine is off. The jobs are
-    then queued again. If the machine is only cut off, they run twice.
+    not restart them elsewhere. While fewer than half of all nodes answer, no other node is declared
+    lost either. Run this command when you know that the machine is off. The jobs are then queued
+    again. If the machine is only cut off, they run twice.
 
     \b
-    muster nodes                 # NODE is unreachable
+    muster nodes                 # NODE is unreachable, or the scheduler does not hear it
     muster node dead NODE
     """
     profile = read_profile()

@@ -125,13 +125,15 @@ def lost(cluster: Cluster, fact: f.NodeLost, stamp: Stamp) -> Change:
 def declared_dead(cluster: Cluster, fact: f.NodeDeclaredDead, stamp: Stamp) -> Change:
     """Store the verdict.
 
-    Only the scheduler records the consequences, because it declares losses.
+    Only the scheduler records the consequences, because it declares losses. A verdict about a node
+    that is not lost yet may be repeated: the scheduler forgets it when it hears the node.
     """
     node = cluster.nodes.get(fact.node_id)
     word = (fact.incarnation, fact.lost)
     if (
         node is None
-        or word <= node.word
+        or word < node.word
+        or (word == node.word and not node.usable)
         or not 0 <= fact.lost <= node.lost
         or not fact.lost <= fact.incarnation <= node.incarnation
     ):

@@ -95,7 +95,8 @@ class Orders(msgspec.Struct, frozen=True):
 class Vitals(msgspec.Struct, frozen=True):
     """scheduler -> gateway: the age of each node's last heartbeat, and the time of decisions.
 
-    `dropped` counts messages of nodes that had a wrong sender or could not be decoded.
+    `dropped` counts messages of nodes that had a wrong sender or could not be decoded. `unheard`
+    are the usable nodes not heard for a lease and its margin.
     """
 
     epoch: int
@@ -104,6 +105,7 @@ class Vitals(msgspec.Struct, frozen=True):
     decision_p50_us: float = 0.0
     decision_p99_us: float = 0.0
     dropped: int = 0
+    unheard: tuple[NodeId, ...] = ()
 
 
 class Heartbeat(msgspec.Struct, frozen=True):

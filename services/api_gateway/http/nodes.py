@@ -76,7 +76,8 @@ async def list_nodes(request: Request) -> Response:
         return query.state == node.state or (not query.state and node.state != node_life.REMOVED)
 
     def shown(node: Node) -> NodeShown:
-        return node_seen(principal, cluster, node, moment.heard_ns(node.node_id))
+        heard_ns, unheard = moment.heard_ns(node.node_id), moment.is_unheard(node.node_id)
+        return node_seen(principal, cluster, node, heard_ns, unheard)
 
     return await answer_page(
         name="nodes",
@@ -94,8 +95,8 @@ async def show_node(request: Request, node_id: str) -> Response:
     """Show one node with its devices."""
     moment, _ = await viewed(request, MomentQuery)
     node = known_node(moment, node_id)
-    heard_ns = moment.heard_ns(node.node_id)
-    return answer(node_full(principal_of(request), moment.cluster, node, heard_ns))
+    heard_ns, unheard = moment.heard_ns(node.node_id), moment.is_unheard(node.node_id)
+    return answer(node_full(principal_of(request), moment.cluster, node, heard_ns, unheard))
 
 
 def known_node(state: Gateway | Moment, node_id: str) -> Node:
@@ -127,16 +128,19 @@ async def show_topology(request: Request, node_id: str) -> Response:
     openapi_extra=documented(Query, job_intents.DEAD_FIELDS),
 )
 async def declare_dead(request: Request, node_id: str) -> Response:
-    """Declare that nothing runs on a lost node any more.
+    """Declare that nothing runs on a node any more that is lost, or that the scheduler does not
+    hear.
 
-    Its jobs that may run without a lease are given up there and may start elsewhere.
+    All its jobs are given up there and may start elsewhere, also those that may run without a
+    lease.
     """
     gateway, body = gateway_without_query(request), await signed_body_of(request)
     node = known_node(gateway, node_id)
-    if node.usable:
+    if node.usable and not gateway.pulse.is_unheard(node.node_id):
         text = (
             f"node {node.node_id} is {node.state}, and only a lost node can be declared dead: "
-            "cancel its jobs, or wait until `muster nodes` (GET /v1/nodes) shows it as unreachable"
+            "cancel its jobs, or wait until `muster nodes` (GET /v1/nodes) shows it as "
+            "unreachable, or says that the scheduler does not hear it"
         )
         raise Problem(409, text, state=node.state)
     fact = job_intents.death_declaration(body, node)

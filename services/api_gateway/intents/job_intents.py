@@ -149,9 +149,12 @@ def cancellation(body: object, job: Job) -> CancelRequested | None:
 
 
 def death_declaration(body: object, node: Node) -> NodeDeclaredDead | None:
-    """Return the fact for `POST /v1/nodes/{id}/dead`; None if already recorded. Raises Refused."""
+    """Return the fact for `POST /v1/nodes/{id}/dead`; None if already recorded. Raises Refused.
+
+    For a node that is not lost yet it is recorded each time (`node_fold.declared_dead`).
+    """
     user = take_user(body_fields({} if body is None else body, DEAD_FIELDS))
-    if (node.incarnation, node.lost) == node.word:
+    if (node.incarnation, node.lost) == node.word and not node.usable:
         return None
     return NodeDeclaredDead(
         node_id=node.node_id, incarnation=node.incarnation, lost=node.lost, user=user

@@ -43,6 +43,10 @@ class Moment:
         """Return when the scheduler last heard the node; 0 if that is not known."""
         return self.pulse.heard_ns(node_id) if self.pulse is not None else 0
 
+    def is_unheard(self, node_id: NodeId) -> bool:
+        """Return whether the scheduler has not heard the node for a lease and its margin."""
+        return self.pulse is not None and self.pulse.is_unheard(node_id)
+
 
 def time_of(cluster: Cluster) -> int:
     """Return the time of the state's last commit, by the clocks of the control plane.

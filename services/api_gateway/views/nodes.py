@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from libs.common.life import gpu_life, job_life
+from libs.common.life import gpu_life, job_life, node_life
 from libs.common.model import WHOLE_GPU, JobId, attempt_of, job_of
 from libs.common.state import suspects
 from libs.common.state.cluster import Cluster, GpuView, Node, node_gpus
@@ -205,13 +205,13 @@ def gpu_shown(cluster: Cluster, view: GpuView) -> GpuFull:
     )
 
 
-def node_shown(cluster: Cluster, node: Node, heard_ns: int = 0) -> NodeShown:
+def node_shown(cluster: Cluster, node: Node, heard_ns: int = 0, unheard: bool = False) -> NodeShown:
     gpus = node_gpus(cluster, node)
     models = Counter(view.gpu.model for view in gpus)
     return NodeShown(
         id=node.node_id,
         state=node.state,
-        reason=node.reason,
+        reason=node.reason or (node_life.UNHEARD if unheard and node.usable else ""),
         incarnation=node.incarnation,
         address=node.address,
         boot_id=node.boot_id,
@@ -260,17 +260,21 @@ def _contested(cluster: Cluster, node: Node) -> dict[str, ContestShown]:
     return contests
 
 
-def node_full(principal: Principal, cluster: Cluster, node: Node, heard_ns: int) -> NodeFull:
+def node_full(
+    principal: Principal, cluster: Cluster, node: Node, heard_ns: int, unheard: bool = False
+) -> NodeFull:
     return NodeFull(
-        node_seen(principal, cluster, node, heard_ns),
+        node_seen(principal, cluster, node, heard_ns, unheard),
         [gpu_seen(principal, cluster, view) for view in node_gpus(cluster, node)],
         [LinkShown(peer, each.transport, each.why) for peer, each in node.links.items()],
     )
 
 
-def node_seen(principal: Principal, cluster: Cluster, node: Node, heard_ns: int) -> NodeShown:
+def node_seen(
+    principal: Principal, cluster: Cluster, node: Node, heard_ns: int, unheard: bool = False
+) -> NodeShown:
     """Show a node without the ids of jobs that the principal may not see."""
-    shown = node_shown(cluster, node, heard_ns)
+    shown = node_shown(cluster, node, heard_ns, unheard)
     shown.job_ids = [job_id for job_id in shown.job_ids if _sees_job(principal, cluster, job_id)]
     return shown
 

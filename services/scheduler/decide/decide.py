@@ -62,6 +62,7 @@ class Observations(msgspec.Struct, frozen=True):
     """The inputs of a decision that are not in the log.
 
     `silent` are the (node, incarnation) pairs not heard for longer than a lease and its margin.
+    `dead` are those of them that an operator declared dead, whatever the scheduler hears of others.
     `quiet` are nodes that missed some heartbeats. `removable` are the nodes to remove that no agent
     has in its roster any more. `faults` are faults of plug-ins. `drained` are retired replicas at
     which no gateway has a request. `wanted` are models whose number of replicas should change.
@@ -70,6 +71,7 @@ class Observations(msgspec.Struct, frozen=True):
     """
 
     silent: tuple[tuple[NodeId, int], ...] = ()
+    dead: tuple[tuple[NodeId, int], ...] = ()
     quiet: tuple[NodeId, ...] = ()
     removable: tuple[NodeId, ...] = ()
     faults: tuple[PluginFault, ...] = ()
@@ -77,6 +79,14 @@ class Observations(msgspec.Struct, frozen=True):
     wanted: tuple[ModelAutoscaled, ...] = ()
     settled: bool = False
     hashed: StateHash = NO_HASH
+
+    def without(self, node_id: NodeId) -> "Observations":
+        """Return these without the silence of a node that was heard since."""
+        silent = tuple(each for each in self.silent if each[0] != node_id)
+        dead = tuple(each for each in self.dead if each[0] != node_id)
+        if (silent, dead) == (self.silent, self.dead):
+            return self
+        return msgspec.structs.replace(self, silent=silent, dead=dead)
 
 
 NOTHING_OBSERVED: Final = Observations()
@@ -104,7 +114,7 @@ def decide(
         or expire(state)
         or end_idle(state, now_ns if wall_ns is None else wall_ns)
         or stop_unsaved(state)
-        or bury_node(state)
+        or bury_node(state, observed.dead)
         or return_node(state)
         or hold_back(state)
         or lose_node(state, observed.silent)

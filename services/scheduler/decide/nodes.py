@@ -29,12 +29,20 @@ NONE: Final[tuple[AnyFact, ...]] = ()
 OVER_MAX: Final = 1_024
 
 
-def bury_node(state: State) -> Sequence[AnyFact]:
+def bury_node(state: State, dead: Sequence[tuple[NodeId, int]]) -> Sequence[AnyFact]:
     """Declare the loss of a node that an operator declared dead, with all that jobs held there that
     ignore the lease.
+
+    The node was lost before, or is one of `dead`: pairs of a usable node and its incarnation.
     """
-    for index in indexes(state.nodes.dead):
-        node = state.cluster.nodes[state.capacity.nodes[index]]
+    nodes = state.cluster.nodes
+    lost = [nodes[state.capacity.nodes[index]] for index in indexes(state.nodes.dead)]
+    silent = [
+        nodes[node_id]
+        for node_id, incarnation in dead
+        if nodes[node_id].usable and nodes[node_id].incarnation == incarnation
+    ]
+    for node in (*lost, *silent):
         return (
             NodeLost(
                 node_id=node.node_id,

@@ -26,10 +26,12 @@ class Leases:
 
     Until `floor`, every node may hold a lease. Until `extension_over`, so may a node that is not in
     `taken`. `taken` are the nodes that have replaced the long lease of a planned stop by one of
-    this term.
+    this term. Counting began at `began`. `dead` are the incarnations of nodes that an operator
+    declared dead and that were not heard since.
     """
 
     def __init__(self) -> None:
+        self.began = 0
         self.floor = 0
         self.extension_over = 0
         self.taken: dict[NodeId, None] = {}
@@ -40,6 +42,7 @@ class Leases:
         # The lease that each node named last, and since when it was answered and named no other.
         self.named: dict[NodeId, int] = {}
         self.unnamed_since: dict[NodeId, int] = {}
+        self.dead: dict[NodeId, int] = {}
         self.listening_since = 0
         self.ticked = 0
         self.deaf = False
@@ -56,7 +59,8 @@ class Leases:
         self.extension_over = max(self.floor, now + (cluster.extension_ms + timing.term_ms) * MS)
         self.taken.clear()
         self.unnamed_since.clear()
-        self.ticked = self.listening_since = now
+        self.dead.clear()
+        self.began = self.ticked = self.listening_since = now
 
     def hear(
         self, cluster: Cluster, node_id: NodeId, now: int, taken: bool, named: int = 0
@@ -66,6 +70,7 @@ class Leases:
         Supervisors see that lease a moment later, so its time counts from now.
         """
         self.heard[node_id] = now
+        self.dead.pop(node_id, None)
         if self.named.get(node_id) != named:
             self.named[node_id] = named
             self.unnamed_since.pop(node_id, None)
@@ -100,6 +105,30 @@ class Leases:
         """Count the node's silence from now, because the log has acknowledged its return."""
         self.unnamed_since.pop(node_id, None)
         self._count_from(cluster, node_id, now)
+
+    def unheard(self, cluster: Cluster, now: int) -> list[NodeId]:
+        """Return the usable nodes that were not heard for a lease and its margin, however many."""
+        until = now - slowest_timing(cluster).silence_ms * MS
+        return [
+            node.node_id
+            for node in cluster.nodes.values()
+            if node.usable
+            and max(self.began, self.heard.get(node.node_id, 0), self.noticed.get(node.node_id, 0))
+            < until
+        ]
+
+    def declared_dead(self, cluster: Cluster, now: int) -> list[tuple[NodeId, int]]:
+        """Return the unheard nodes that an operator declared dead.
+
+        How many others are heard does not matter, because the operator has looked at the machine.
+        """
+        if not self.dead:
+            return []
+        return [
+            (node_id, cluster.nodes[node_id].incarnation)
+            for node_id in self.unheard(cluster, now)
+            if self.dead.get(node_id) == cluster.nodes[node_id].incarnation
+        ]
 
     def extension_is_over(self, cluster: Cluster, now: int) -> bool:
         """Return whether no node can hold the long lease of a planned stop any more.
