@@ -40,8 +40,8 @@ class Heartbeats:
     """The heartbeats of one agent.
 
     `granted` is when the heartbeat of the newest lease was sent (boot clock), and how long its
-    answer took. `log_incarnation` is the highest incarnation of this node that the scheduler has
-    read.
+    answer took. `echo_ns` is when the newest heartbeat was sent that was answered.
+    `log_incarnation` is the highest incarnation of this node that the scheduler has read.
     """
 
     def __init__(
@@ -67,6 +67,7 @@ class Heartbeats:
         self.spawn = spawn
         self.eager_beats = EAGER_BEATS
         self.granted = (0, 0)
+        self.echo_ns = 0
         self.log_incarnation = 0
         self.life: int | None = None
         self.closed = False
@@ -105,6 +106,7 @@ class Heartbeats:
             logger.debug("no lease: %s", error)
             self.eager_beats -= 1
             return
+        self.echo_ns = max(self.echo_ns, sent_ns)
         if lease.verdict == REMOVED:
             raise Refused(
                 f"node {self.node_id} was removed from the cluster: to use this machine "
@@ -142,5 +144,5 @@ class Heartbeats:
     def _heartbeat(self, sent_ns: int) -> Heartbeat:
         state, peers = self.state(), self.peers
         size, seq = (peers.size, peers.roster_seq) if peers is not None else (0, 0)
-        held = (size, *self.granted, state.lease_written_epoch, seq)
+        held = (size, *self.granted, state.lease_written_epoch, seq, self.echo_ns)
         return Heartbeat(self.node_id, state.incarnation, sent_ns, s.local_digest(state), *held)

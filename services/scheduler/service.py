@@ -307,7 +307,8 @@ class Scheduler:
         if node is None or ahead is None or verdict != OK:
             return self._lease(beat, verdict, 0)
         taken = beat.lease_epoch == self.state.epoch
-        self.leases.hear(self.acked, beat.node_id, now, taken, named=beat.lease_sent_ns)
+        said = (beat.lease_sent_ns, beat.echo_ns)
+        self.leases.hear(self.acked, beat.node_id, now, taken, *said)
         self.renewals.hear(self.acked, beat, now)
         # An agent with an older roster counts a leaving node, or goes by a former timing.
         counts_alike = beat.roster_seq >= roster_needed(self.acked) or not node.peer_address

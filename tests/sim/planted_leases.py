@@ -5,20 +5,22 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from libs.common import facts as f
 from libs.common import subjects
 from libs.common.folds import member_fold, node_fold
 from libs.common.life import node_life
-from libs.common.messages import Lease
+from libs.common.messages import Heartbeat, Lease
 from libs.common.model import JobId, NodeId
 from libs.common.state.cluster import Cluster, Job, is_leaving
 from services.node_agent.core import apply
 from services.node_agent.core.state import State as AgentState
+from services.node_agent.heartbeats import Heartbeats
 from services.node_agent.peers import gossip
 from services.scheduler.decide import decide, nodes
 from services.scheduler.leases import leases, renewals
-from services.scheduler.leases.leases import Leases
+from services.scheduler.leases.leases import NO_ECHO, Leases
 from services.scheduler.leases.renewals import Renewals
 from services.scheduler.service import Scheduler
 from tests.sim.hangs import SimWatchdog
@@ -140,6 +142,16 @@ def a_job_that_ignores_its_lease_is_requeued_too_early(patch: pytest.MonkeyPatch
         )
 
     patch.setattr(member_fold, "lose_if_gone", hasty)
+
+
+def agents_do_not_tell_which_answers_they_hear(patch: pytest.MonkeyPatch) -> None:
+    """No bug: all agents are of an earlier release, whose heartbeats name only leases."""
+    made = Heartbeats._heartbeat
+
+    def silent(self: Heartbeats, sent_ns: int) -> Heartbeat:
+        return replace(made(self, sent_ns), echo_ns=NO_ECHO)
+
+    patch.setattr(Heartbeats, "_heartbeat", silent)
 
 
 def a_majority_that_heard_nothing_gets_no_lease_again(patch: pytest.MonkeyPatch) -> None:

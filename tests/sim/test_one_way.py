@@ -7,7 +7,7 @@ import pytest
 
 from libs.common import facts as f
 from libs.common.life import node_life
-from services.scheduler.leases.leases import Leases
+from services.scheduler.leases.leases import DEAF_BEATS, Leases
 from tests.sim import planted_leases
 from tests.sim.bus import CONTROL
 from tests.sim.checkers import ALL
@@ -36,9 +36,12 @@ def ran(seed: int, blows: tuple[Blow, ...], *more: type[Checker]) -> Result:
 
 
 class LostInTime(Checker):
-    """The node is lost by silence within two leases and margins."""
+    """The node is lost by silence: after a lease and a margin, and soon enough if it only hears
+    nothing.
+    """
 
     lost_s = 0.0
+    deaf_s = float(DEAF_BEATS)
 
     def after(
         self, cluster: object, fact: object, stamp: object, commit: object, change: object
@@ -48,8 +51,14 @@ class LostInTime(Checker):
 
     def finished(self) -> None:
         silence_s = self.world.reference.timing.silence_ms / 1e3
-        if not 4.0 + silence_s - 2.0 < self.lost_s < 4.0 + 2 * silence_s + 2.0:
+        if not 4.0 + silence_s - 2.0 < self.lost_s < 4.0 + self.deaf_s + silence_s + 2.0:
             self.fail(f"the node was lost at {self.lost_s} s")
+
+
+class LostByItsLeases(LostInTime):
+    """The agent tells only which leases it has heard, so a lease and a margin pass first."""
+
+    deaf_s = 14.5
 
 
 class HeldBack(Checker):
@@ -82,6 +91,14 @@ def test_a_node_that_hears_or_is_heard_only_is_lost_and_its_jobs_end_before(
     assert ran(seed, (Blow(4.0, kind, NODE, 25.0),), LostInTime).found is None
 
 
+@pytest.mark.parametrize("seed", SEEDS[:2])
+def test_an_agent_of_an_earlier_release_that_hears_nothing_is_lost_too(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planted_leases.agents_do_not_tell_which_answers_they_hear(monkeypatch)
+    assert ran(seed, (Blow(4.0, DEAF, NODE, 35.0),), LostByItsLeases).found is None
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_node_that_is_lost_again_and_again_is_held_back_for_a_time(seed: int) -> None:
     blows = tuple(Blow(4.0 + 14.0 * number, CUT, NODE, 9.0) for number in range(3))
@@ -111,6 +128,7 @@ def test_jobs_go_on_once_most_nodes_hear_the_leader_again() -> None:
 def test_planted_loss_of_all_leases_by_a_deaf_majority_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    planted_leases.agents_do_not_tell_which_answers_they_hear(monkeypatch)
     planted_leases.a_majority_that_heard_nothing_gets_no_lease_again(monkeypatch)
     found = ran(1, UNHEARD).found
     assert found is not None and found.checker == "every_job_ends"

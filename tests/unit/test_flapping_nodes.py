@@ -5,7 +5,7 @@ from libs.common.model import JobId, NodeId
 from services.api_gateway.intents.fabric_intents import drain_clearance
 from services.scheduler.explain.explain import explain
 from services.scheduler.leases import flapping
-from services.scheduler.leases.leases import MS, Leases
+from services.scheduler.leases.leases import DEAF_BEATS, MS, Leases
 from services.scheduler.state.state import State
 from tests.given import given, member, placed, registered, tell, waiting
 from tests.unit.scheduler_decisions import decisions
@@ -109,6 +109,19 @@ def test_a_node_that_names_no_new_lease_although_it_is_answered_is_deaf_until_it
     leases.grant(cluster, A, now)
     leases.returned(cluster, A, now)
     assert not leases.is_deaf(cluster, A, now + 60_000 * MS)
+
+
+def test_a_node_that_hears_no_answer_gets_no_lease_until_it_hears_one() -> None:
+    cluster = given(registered("a"), registered("b")).cluster
+    leases, now = Leases(), 0
+    leases.begin(cluster, 0)
+    for now in range(0, 8_000 * MS, 1_000 * MS):
+        leases.hear(cluster, A, now, True, named=7, echo=7)
+        assert leases.is_deaf(cluster, A, now) == (now > DEAF_BEATS * 1_000 * MS)
+        if not leases.is_deaf(cluster, A, now):
+            leases.grant(cluster, A, now)
+    leases.hear(cluster, A, now, True, named=7, echo=8)
+    assert not leases.is_deaf(cluster, A, now)
 
 
 def test_an_agent_that_starts_again_and_again_is_not_deaf() -> None:

@@ -118,7 +118,8 @@ class Heartbeat(msgspec.Struct, frozen=True):
     which never decreases unless the disk is lost, and its commit. `lease_sent_ns` and
     `lease_took_ns` describe the last granted lease: when its heartbeat was sent, and how long the
     answer took. `lease_epoch` is the term of the lease in the node's lease file as far as this
-    process knows; 0: it wrote none.
+    process knows; 0: it wrote none. `echo_ns` is when the newest heartbeat was sent whose answer
+    this process has heard; -1: an agent of an earlier release, which does not say.
     """
 
     node_id: NodeId
@@ -130,6 +131,7 @@ class Heartbeat(msgspec.Struct, frozen=True):
     lease_took_ns: int = 0
     lease_epoch: int = 0
     roster_seq: int = 0
+    echo_ns: int = -1
 
 
 class Lease(msgspec.Struct, frozen=True):

@@ -19,6 +19,11 @@ QUIET_BEATS: Final = 3
 # With fewer, one late heartbeat would make the scheduler deaf and restart every count of silence.
 # With a short lease `renewals.py` asks for more.
 HEARD_BEATS: Final = 5
+# A node whose heartbeats were answered for this long, and that has heard no answer, gets no lease
+# until it has heard one.
+DEAF_BEATS: Final = 4
+# The echo of an agent of an earlier release.
+NO_ECHO: Final = -1
 
 
 class Leases:
@@ -39,9 +44,10 @@ class Leases:
         self.heard: dict[NodeId, int] = {}
         self.watched: dict[NodeId, tuple[bool, int]] = {}
         self.noticed: dict[NodeId, int] = {}
-        # The lease that each node named last, and since when it was answered and named no other.
-        self.named: dict[NodeId, int] = {}
-        self.unnamed_since: dict[NodeId, int] = {}
+        # The answer that each node heard last (True), or the lease of an agent that does not tell
+        # which answers it hears (False); and since when it was answered and named no other.
+        self.echoed: dict[NodeId, tuple[bool, int]] = {}
+        self.unechoed_since: dict[NodeId, int] = {}
         self.dead: dict[NodeId, int] = {}
         self.listening_since = 0
         self.ticked = 0
@@ -58,22 +64,30 @@ class Leases:
         self.floor = now + (timing.lease_ms + timing.term_ms) * MS
         self.extension_over = max(self.floor, now + (cluster.extension_ms + timing.term_ms) * MS)
         self.taken.clear()
-        self.unnamed_since.clear()
+        self.unechoed_since.clear()
         self.dead.clear()
         self.began = self.ticked = self.listening_since = now
 
     def hear(
-        self, cluster: Cluster, node_id: NodeId, now: int, taken: bool, named: int = 0
+        self,
+        cluster: Cluster,
+        node_id: NodeId,
+        now: int,
+        taken: bool,
+        named: int = 0,
+        echo: int = NO_ECHO,
     ) -> None:
         """Note a heartbeat. `taken` is true if it names a lease of this term, `named` says which.
+        `echo` is the last answer that the agent has heard.
 
         Supervisors see that lease a moment later, so its time counts from now.
         """
         self.heard[node_id] = now
         self.dead.pop(node_id, None)
-        if self.named.get(node_id) != named:
-            self.named[node_id] = named
-            self.unnamed_since.pop(node_id, None)
+        last = (echo != NO_ECHO, named if echo == NO_ECHO else echo)
+        if self.echoed.get(node_id) != last:
+            self.echoed[node_id] = last
+            self.unechoed_since.pop(node_id, None)
         if taken and node_id not in self.taken:
             self.taken[node_id] = None
             self.granted[node_id] = max(
@@ -87,23 +101,27 @@ class Leases:
         """
         until = now + cluster.timing.lease_ms * MS
         self.granted[node_id] = max(self.granted.get(node_id, 0), until)
-        self.unnamed_since.setdefault(node_id, now)
+        self.unechoed_since.setdefault(node_id, now)
         return cluster.timing.lease_ms
 
     def is_deaf(self, cluster: Cluster, node_id: NodeId, now: int) -> bool:
-        """Return whether the node is heard but hears nothing: it was answered for a lease and its
-        margin, and has named no new lease.
+        """Return whether the node is heard but hears nothing: it was answered for DEAF_BEATS
+        heartbeats and has heard none of the answers.
 
-        It gets no more leases, so it is lost like a silent node. Its next registration ends this.
-        While fewer than half of all nodes are renewed, none can be lost: then all get leases, and
-        those that hear again name them.
+        It gets no more leases until it hears an answer, so it is lost like a silent node. An agent
+        of an earlier release names only leases, so a lease and its margin must pass, and only its
+        next registration ends this. While fewer than half of all nodes are renewed,
+        none can be lost: then all get leases.
         """
-        since = self.unnamed_since.get(node_id)
-        return since is not None and now - since > slowest_timing(cluster).silence_ms * MS
+        since = self.unechoed_since.get(node_id)
+        timing = slowest_timing(cluster)
+        echoes, _ = self.echoed.get(node_id, (False, 0))
+        within_ms = DEAF_BEATS * timing.heartbeat_ms if echoes else timing.silence_ms
+        return since is not None and now - since > within_ms * MS
 
     def returned(self, cluster: Cluster, node_id: NodeId, now: int) -> None:
         """Count the node's silence from now, because the log has acknowledged its return."""
-        self.unnamed_since.pop(node_id, None)
+        self.unechoed_since.pop(node_id, None)
         self._count_from(cluster, node_id, now)
 
     def unheard(self, cluster: Cluster, now: int) -> list[NodeId]:
@@ -208,7 +226,7 @@ class Leases:
             watch = (node.usable, node.replaced[-1] if node.replaced else node.incarnation)
             if _counts(node) and self.watched.get(node.node_id) != watch:
                 self.watched[node.node_id] = watch
-                self.unnamed_since.pop(node.node_id, None)
+                self.unechoed_since.pop(node.node_id, None)
                 self._count_from(cluster, node.node_id, now)
 
     def _count_from(self, cluster: Cluster, node_id: NodeId, now: int) -> None:
