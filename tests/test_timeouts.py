@@ -288,7 +288,7 @@ STAY: Final[dict[str, str]] = {
         positions.AGAIN_S notifications.TEST_EVERY_S""",
     "a backup or a restore at a terminal, which the user can end and repeat": """
         renewal.ANSWER_S remote.CONNECT_S remote.COMMAND_S rollout.POLL_S
-        copies_nats.ASK_TIMEOUT_S s3.REQUEST_S s3.FIRST_PAUSE_S backing_up.LEFT_S building.STOP_S
+        deploy.leaders.KEPT_NS copies_nats.ASK_TIMEOUT_S s3.REQUEST_S s3.FIRST_PAUSE_S backing_up.LEFT_S building.STOP_S
         backup.commands.CONNECT_S""",
     "`make release`, which a developer can end and repeat": """
         release.audit.TOOL_S licences.READ_S trial.INSTALL_S trial.STEP_S""",

@@ -61,4 +61,8 @@ with tempfile.TemporaryDirectory() as folder:
     sys.stdout.write(agent.write_unit(Path(state), name, Path(folder)).read_text())
 """
 # A version whose programs cannot even be imported is never switched to.
-TRIED: Final = "import libs.cli.main, libs.embedded.__main__, services.node_agent.__main__"
+TRIED: Final = """
+import libs.cli.main, libs.embedded.__main__, services.node_agent.__main__
+import services.api_gateway.__main__, services.audit.__main__, services.quota.__main__
+import services.scheduler.__main__
+"""

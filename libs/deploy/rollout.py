@@ -12,7 +12,7 @@ healthy. Tests: tests/integration/test_rollout.py and test_cluster_deploy.py.
 import hashlib
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,7 @@ from libs.common.errors import MusterError, Refused, Unavailable
 from libs.common.life import node_life
 from libs.deploy import change, programs
 from libs.deploy import plan as p
+from libs.deploy.leaders import Leaders, terms
 from libs.deploy.plan import Plan
 from libs.deploy.remote import Machine, quoted
 
@@ -31,20 +32,23 @@ POLL_S: Final = 1.0
 VERSION_DIGITS: Final = 12
 
 Say = Callable[[str], None]
+# A number for each process of a machine, larger after its next start: the term of a service, the
+# incarnation of an agent. Empty: not known, so every start counts as a later one.
+Starts = Mapping[str, int]
 
 
 @dataclass(frozen=True)
 class Target:
     """A machine and its unit.
 
-    `life` returns the present incarnation. `wait(n)` waits until the machine is healthy with a
-    later incarnation than n.
+    `starts` returns the present starts. `wait(before)` waits until the machine is healthy with
+    later starts than these.
     """
 
     machine: Machine
     unit: str
-    life: Callable[[], int]
-    wait: Callable[[int], None]
+    starts: Callable[[], Starts]
+    wait: Callable[[Starts], None]
 
 
 class Rollout:
@@ -132,11 +136,11 @@ class Rollout:
 
     def _target(self, name: str) -> Target:
         if name == HEAD:
-            return Target(self.head, HEAD_UNIT, lambda: 0, lambda before: self._wait_head())
+            return Target(self.head, HEAD_UNIT, self._head_starts, self._wait_head)
         return Target(
             machine=self.machines[name],
             unit=_unit(name),
-            life=partial(self._incarnation, name),
+            starts=partial(self._node_starts, name),
             wait=partial(self._wait_node, name),
         )
 
@@ -148,12 +152,12 @@ class Rollout:
         machine, current = target.machine, self._current(target.machine)
         if version == current and change.unfinished(machine, self.plan.prefix) is None:
             self._start(target, "start")
-            target.wait(0)
+            target.wait({})
             self.say(f"{machine.name}: version {version} already")
             return
         if version == self.version:
             self._install(machine)
-        begun = target.life()
+        begun = target.starts()
         before = change.begin(machine, self.plan.prefix)
         self._switch(machine, version)
         try:
@@ -166,7 +170,7 @@ class Rollout:
         change.end(machine, self.plan.prefix)
         self.say(f"{machine.name}: restarted with version {version} (before: {before or 'none'})")
 
-    def _go_back(self, target: Target, before: str, begun: int, fault: str) -> NoReturn:
+    def _go_back(self, target: Target, before: str, begun: Starts, fault: str) -> NoReturn:
         """Let a machine run the version before again. Raises Refused with the fault.
 
         Raises Unavailable if the machine is not healthy with that version either.
@@ -305,25 +309,44 @@ class Rollout:
         data = json.dumps(body).encode() if body is not None else b""
         return json.loads(self.head.run(f"{self._python} -c {' '.join(map(quoted, words))}", data))
 
-    def _wait_head(self) -> None:
-        self._wait(HEAD, lambda: isinstance(self._ask("/v1/nodes")["nodes"], list))
+    def _wait_head(self, before: Starts) -> None:
+        """Wait until every service has kept a leader that began a later term than before."""
+        leaders = Leaders(before)
 
-    def _wait_node(self, name: str, after: int = 0) -> None:
-        """Wait until the node takes work with an agent that started after this incarnation."""
+        def is_healthy() -> bool:
+            try:
+                shown = self._ask("/v1/cluster")
+            except MusterError:
+                leaders.forget()
+                raise
+            return leaders.are_kept(shown, time.monotonic_ns())
+
+        self._wait(HEAD, is_healthy)
+
+    def _head_starts(self) -> Starts:
+        """Return the newest terms of the services; none if the gateway does not answer."""
+        try:
+            return terms(self._ask("/v1/cluster"))
+        except (MusterError, ValueError, LookupError):
+            return {}
+
+    def _wait_node(self, name: str, before: Starts) -> None:
+        """Wait until the node takes work with an agent that started later than before."""
 
         def is_healthy() -> bool:
             found = self._ask(f"/v1/nodes/{name}")
             if found is None:
                 return False
             node = found["node"]
-            return bool(node["state"] in node_life.USABLE and node["incarnation"] > after)
+            is_later = node["incarnation"] > before.get(name, 0)
+            return bool(node["state"] in node_life.USABLE and is_later)
 
         self._wait(name, is_healthy)
 
-    def _incarnation(self, name: str) -> int:
-        """Return the incarnation of the node's agent; 0 if none has registered."""
+    def _node_starts(self, name: str) -> Starts:
+        """Return the incarnation of the node's agent; none if no agent has registered."""
         found = self._ask(f"/v1/nodes/{name}")
-        return int(found["node"]["incarnation"]) if found is not None else 0
+        return {name: int(found["node"]["incarnation"])} if found is not None else {}
 
     def _wait(self, name: str, is_healthy: Callable[[], bool]) -> None:
         deadline, fault = time.monotonic() + self.plan.health_s, "it does not report as healthy"

@@ -7,6 +7,7 @@ installs, joins and upgrades over a real sshd.
 
 import json
 import stat
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -17,9 +18,10 @@ import msgspec
 import pytest
 
 from libs.common.errors import Refused, Unavailable
-from libs.deploy import rollout
+from libs.deploy import leaders, programs, rollout
 from libs.deploy.plan import Head, NodeMachine, Plan
 from libs.deploy.rollout import Rollout
+from tests.tidy import ROOT
 
 # A command that contains the text in the file `cut` meets a broken connection.
 SSH = """#!/bin/sh
@@ -42,14 +44,20 @@ PYTHON = f"""#!/bin/sh
 [ "$1" = -P ] || set -- -IS "$@"
 exec {sys.executable} "$@"
 """
+SERVICES = list((ROOT / "services").glob("*/__main__.py"))
 
 
 class World:
-    """The folders of a head and of a node that has joined, two versions, and the gateway."""
+    """The folders of a head and of a node that has joined, two versions, and the gateway.
+
+    No machine becomes healthy with a version in `sick`. `leaderless` has the service that does not
+    start, by version.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.sick: set[str] = set()
+        self.leaderless: dict[str, str] = {}
         self.state = "healthy"
         self.invitations = 0
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), _gateway(self))
@@ -99,6 +107,12 @@ class World:
     def running(self, name: str) -> str:
         return _read(self.folder / name / "running").strip()
 
+    def members(self) -> list[dict[str, object]]:
+        """Return the processes that the gateway shows. Each start of the head begins new terms."""
+        services = {*leaders.LED} - {self.leaderless.get(self.running("head"), "")}
+        term = len(self.lives("head"))
+        return [{"service": each, "state": "leader", "epoch": term} for each in services]
+
     def is_settled(self, name: str) -> bool:
         return not (self.folder / name / "prefix" / "changing").exists()
 
@@ -108,8 +122,8 @@ def _gateway(world: World) -> type[BaseHTTPRequestHandler]:
         def do_GET(self) -> None:
             if world.running("head") in ("", *world.sick):
                 self._say(503, {"detail": "no gateway"})
-            elif self.path == "/v1/nodes":
-                self._say(200, {"nodes": []})
+            elif self.path == "/v1/cluster":
+                self._say(200, {"members": world.members()})
             elif lives := world.lives("n1"):
                 state = "unreachable" if world.running("n1") in world.sick else world.state
                 self._say(200, {"node": {"state": state, "incarnation": len(lives)}})
@@ -151,6 +165,7 @@ def _read(path: Path) -> str:
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     monkeypatch.setattr(rollout, "POLL_S", 0.05)
+    monkeypatch.setattr(leaders, "KEPT_NS", 100_000_000)
     monkeypatch.setenv("PATH", f"{tmp_path}/bin", prepend=":")
     found = World(tmp_path)
     yield found
@@ -212,6 +227,37 @@ def test_the_way_back_survives_an_interruption(world: World) -> None:
         world.rollout("second").upgrade(["n1"])
     assert (world.running("head"), world.is_settled("head")) == (world.first, True)
     assert world.lives("n1") == ["restart"]
+
+
+@pytest.mark.parametrize("service", leaders.LED)
+def test_a_version_with_a_service_that_does_not_start_goes_back(world: World, service: str) -> None:
+    world.rollout().deploy(["n1"])
+    world.leaderless[world.second] = service
+    with pytest.raises(Refused, match=f"head runs version {world.first} again.*: {service}"):
+        world.rollout("second").upgrade(["n1"])
+    assert (world.running("head"), world.is_settled("head")) == (world.first, True)
+    assert world.lives("n1") == ["restart"]
+
+
+def test_a_head_whose_gateway_does_not_answer_is_upgraded(world: World) -> None:
+    world.rollout().deploy([])
+    world.sick.add(world.first)
+    world.rollout("second").upgrade([])
+    assert world.running("head") == world.second
+
+
+@pytest.mark.parametrize("service", sorted(path.parent.name for path in SERVICES))
+def test_a_version_with_a_service_that_cannot_be_imported_is_not_used(service: str) -> None:
+    broken = f"import sys; sys.modules['services.{service}.__main__'] = None"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{broken}{programs.TRIED}"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert f"import of services.{service}.__main__ halted" in done.stderr
 
 
 def test_a_wheel_that_is_not_the_heads_version_installs_nothing(world: World) -> None:
