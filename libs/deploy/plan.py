@@ -11,6 +11,7 @@ import msgspec
 import yaml
 
 from libs.common.errors import Refused
+from libs.embedded.shape import INSTANCES, REPLICATED
 
 NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 # An ssh destination: no blanks, and no leading dash, which ssh would take for an option.
@@ -28,6 +29,9 @@ wheel: dist/muster_gpu-0.1.0-py3-none-any.whl
 head:
   ssh: root@10.0.0.1
   listen: 10.0.0.1            # the address that the nodes reach
+  # schedulers: 2             # processes of the service, 1 to 3: one leads, another takes over
+  # quotas: 2
+  # audits: 2
 nodes:
   gpu-01: {ssh: root@10.0.0.11}
   gpu-02: {ssh: root@10.0.0.12}
@@ -42,10 +46,13 @@ nodes:
 
 
 class Head(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The machine that runs `muster up`."""
+    """The machine that runs `muster up`, and how many processes of each service it runs."""
 
     ssh: str
     listen: str
+    schedulers: int = 2
+    quotas: int = 2
+    audits: int = 2
 
 
 class NodeMachine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -109,6 +116,9 @@ def faults(plan: Plan) -> list[str]:
     for name, ssh in machines.items():
         if DESTINATION.fullmatch(ssh) is None:
             found.append(f"{name[:64]}.ssh: {ssh[:64]!r} is not an ssh destination: use user@host")
+    for name in REPLICATED:
+        if not 1 <= (number := getattr(plan.head, name)) <= len(INSTANCES):
+            found.append(f"head.{name}: {number} is out of range: use 1 to {len(INSTANCES)}")
     if len(plan.nodes) > NODES_MAX:
         found.append(f"nodes: {len(plan.nodes)} are more than {NODES_MAX}")
     for field in ("prefix", "state", "units"):

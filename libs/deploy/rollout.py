@@ -25,6 +25,7 @@ from libs.deploy import plan as p
 from libs.deploy.leaders import Leaders, terms
 from libs.deploy.plan import Plan
 from libs.deploy.remote import Machine, quoted
+from libs.embedded.shape import REPLICATED
 
 HEAD: Final = "head"
 HEAD_UNIT: Final = "muster"
@@ -257,7 +258,8 @@ class Rollout:
         self.head.run(f"mkdir -p {state} && chmod 711 {state}")
         settings = p.environment(plan.settings)
         self._put(self.head, f"{plan.state}/head.env", text=settings, mode=change.PRIVATE)
-        flags = f"--nodes 0 --listen {plan.head.listen} --port {plan.port}"
+        processes = " ".join(f"--{name} {getattr(plan.head, name)}" for name in REPLICATED)
+        flags = f"--nodes 0 --listen {plan.head.listen} --port {plan.port} {processes}"
         unit = programs.UNIT.format(prefix=plan.prefix, state=plan.state, flags=flags)
         self._put(self.head, self._unit_file(HEAD_UNIT), text=unit, mode=change.PUBLIC)
 

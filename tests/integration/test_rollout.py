@@ -187,6 +187,16 @@ def test_a_changed_setting_restarts_the_head_once_and_only_its_user_can_read_it(
     assert world.is_settled("head")
 
 
+def test_the_head_runs_as_many_processes_of_each_service_as_the_plan_says(world: World) -> None:
+    unit = world.folder / "head" / "units" / "muster.service"
+    world.rollout().deploy([])
+    assert " --schedulers 2 --quotas 2 --audits 2\n" in unit.read_text()
+    head = msgspec.structs.replace(world.plan.head, schedulers=1, quotas=3)
+    world.rollout(head=head).deploy([])
+    assert " --schedulers 1 --quotas 3 --audits 2\n" in unit.read_text()
+    assert world.lives("head") == ["restart", "restart"]
+
+
 def test_an_installation_that_broke_off_before_the_start_is_completed(world: World) -> None:
     world.cut("enable muster")
     with pytest.raises(Unavailable, match="head is not reachable"):

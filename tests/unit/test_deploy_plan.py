@@ -45,6 +45,9 @@ def test_the_example_is_valid(tmp_path: Path, wheel: Path) -> None:
         ({"settings": {"log_level": "INFO\nMUSTER_X=1"}}, "a control character"),
         ({"unknown": 1}, "unknown"),
         ({"head": "h"}, "head"),
+        ({"head": {"ssh": "h", "listen": "h", "schedulers": 0}}, "head.schedulers: 0 .* 1 to 3"),
+        ({"head": {"ssh": "h", "listen": "h", "quotas": 4}}, "head.quotas: 4 .* 1 to 3"),
+        ({"head": {"ssh": "h", "listen": "h", "audits": "x"}}, "head.audits"),
     ],
 )
 def test_a_fault_is_named(
