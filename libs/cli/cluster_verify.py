@@ -22,12 +22,13 @@ ANSWER_S: Final = 120.0
 @click.command("verify")
 @formatted
 def verify(form: str) -> int:
-    """Check that the services have computed the same state from the log.
+    """Check that the gateway and the leading scheduler hold the state that the log gives.
 
     The leading scheduler records hashes of its state in the log. For this check, the gateway takes
     the newest snapshot before the last recorded hash and applies the commits up to that hash. It
-    compares the resulting state with the hash, with its own state and with the scheduler's. It
-    names the parts and the first entry that differ.
+    compares the resulting state with the hash, with its own state and with the leading scheduler's.
+    It names the parts and the first entry that differ. Other gateways and schedulers are not asked.
+
     The command exits with 1 if a state differs, or if the newest hash is of another version.
 
     \b
