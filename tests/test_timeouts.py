@@ -44,8 +44,8 @@ STAY: Final[dict[str, str]] = {
         client.timing.SILENCE_S client.timing.POLL_BUSY_S client.timing.POLL_MIN_S
         client.timing.PROGRESS_S client.timing.AGAIN_MAX_S
         client.retries.PAUSE_FIRST_S client.retries.PAUSE_MAX_S
-        cluster_verify.ANSWER_S following.locked.STEP_S following.locked.PATIENT_S locks.NS_PER_S
-        following.running.OTHERS_S slurm.requests.WHY_S slurm.times.UNITS_S
+        cluster_verify.ANSWER_S following.locked.STEP_S following.locked.PATIENT_S
+        following.locked.KILL_S following.locked.KILL_PAUSE_S locks.NS_PER_S following.running.OTHERS_S slurm.requests.WHY_S slurm.times.UNITS_S
         completion_names.ENDS_S""",
     "the default or the bound of a field of a request, which the asker chooses": """
         trace_intents.DURATION_MAX_S

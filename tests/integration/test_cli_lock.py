@@ -14,6 +14,30 @@ from tests.integration.gateway_world import KEY, World, gateway_world
 from tests.integration.test_gateway_locks import acquire, ask, deciding
 
 MUSTER = "from libs.cli.main import main; main()"
+# The command starts another process just after `kill_all` has read the first list of processes.
+FORKS_LATE = """
+import os, subprocess, sys, time
+from pathlib import Path
+from libs.cli.following import locked
+
+late = Path(sys.argv[1])
+locked.adopt_orphans()
+forks = f"trap 'sleep 60 >/dev/null 2>&1 & echo $! > {late}' USR1; while :; do sleep 0.05; done"
+child = subprocess.Popen(["sh", "-c", forks])
+time.sleep(0.5)
+listed = locked.descendants
+
+def listed_before_a_fork(pid):
+    found = listed(pid)
+    if not late.exists():
+        os.kill(child.pid, locked.signal.SIGUSR1)
+        while not late.exists() or not late.read_text():
+            time.sleep(0.01)
+    return found
+
+locked.descendants = listed_before_a_fork
+print(locked.kill_all(child))
+"""
 TOKEN = 'echo "$MUSTER_LOCK $MUSTER_LOCK_TOKEN"'
 
 
@@ -72,6 +96,16 @@ async def test_a_held_lock_is_not_waited_for_longer_than_asked(world: World) -> 
     code, out, err = await muster(world, "lock", "data", "--wait", "0s", "--", "echo", "ran")
     assert (code, out) == (1, "")
     assert "lock data is held by" in err
+    assert "was not released" not in err
+
+
+async def test_a_lock_that_is_not_free_in_time_is_not_released(world: World) -> None:
+    await acquire(world, "other")
+    code, out, err = await muster(world, "lock", "data", "--wait", "1s", "--", "echo", "ran")
+    assert (code, out) == (1, "")
+    assert "has ended" in err and "was not released" not in err
+    locks = (await world.ask("GET", "/v1/locks"))["locks"]
+    assert [lock["holder"] for lock in locks] == ["other"]
 
 
 async def test_a_command_waits_for_the_lock_and_gets_a_larger_token(world: World) -> None:
@@ -104,6 +138,15 @@ async def test_a_command_ends_before_its_lock_when_no_renewal_is_answered(
     assert "asking its command to end" in err
     assert "lock data was lost" in err
     assert not lives(pid)
+
+
+async def test_a_process_that_was_started_after_the_list_was_read_is_killed(tmp_path: Path) -> None:
+    program = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", FORKS_LATE, str(tmp_path / "pid"), stdout=PIPE, stderr=PIPE
+    )
+    code, out, _ = await over(program)
+    assert (code, out) == (0, "[]\n")
+    assert not lives(int(text_of(tmp_path / "pid")))
 
 
 async def test_a_signal_reaches_the_command_and_the_lock_is_given_back(

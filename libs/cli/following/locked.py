@@ -11,7 +11,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import Final
@@ -33,6 +33,9 @@ NS: Final = 1_000_000_000
 STEP_S: Final = 0.05
 # The wait for the lock's own end, after the gateway should have ended the claim.
 PATIENT_S: Final = 30.0
+# How long processes that do not end are killed again, and the pause between two passes.
+KILL_S: Final = 10.0
+KILL_PAUSE_S: Final = 0.01
 # Between two tries to renew, as a part of the time to live.
 AGAIN_PART: Final = 15
 TEMPORARY: Final = (429, 502, 503, 504)
@@ -52,7 +55,10 @@ class Lost(MusterError):
 
 
 class Holding:
-    """A lock that is held: its token and its time."""
+    """A lock that is held: its token and its time.
+
+    `is_refused`: a gateway said that this holder has no claim on the lock.
+    """
 
     def __init__(self, profile: Profile, name: str, holder: str, ttl_s: int) -> None:
         self.profile = profile
@@ -62,6 +68,7 @@ class Holding:
         self.token = 0
         self.term = LockTerm(ttl_s * NS, 0)
         self.lost = ""
+        self.is_refused = False
         self.over = threading.Event()
 
     def acquire(self, wait_s: int) -> None:
@@ -99,6 +106,7 @@ class Holding:
     def _check(self, error: MusterError, patience: Patience) -> None:
         """Pause after an error that may pass, else raise it."""
         if isinstance(error, Declined) and error.status not in TEMPORARY:
+            self.is_refused = True
             raise NotHeld(str(error)) if error.status == 409 else error
         pause_s = patience.pause_s(time.monotonic())
         if pause_s is None:
@@ -128,20 +136,21 @@ class Holding:
             self.over.wait(self.ttl_s / AGAIN_PART)
 
     def release(self) -> None:
-        """Give the lock back, unless a gateway said that it was lost.
+        """Give the lock back, or leave its queue, unless a gateway said that there is no claim.
 
         A gateway that is away is no error: the lock ends by itself.
         """
         self.over.set()
-        if self.lost:
+        if self.lost or self.is_refused:
             return
         try:
             self._ask("release", self.body)
         except (Unreachable, Cut, Declined) as error:
-            complain(
-                f"lock {self.name} was not released ({error}): it is free {self.ttl_s} s after "
-                "its last renewal"
-            )
+            if self.token:
+                complain(
+                    f"lock {self.name} was not released ({error}): it is free {self.ttl_s} s after "
+                    "its last renewal"
+                )
 
     def _ask(self, what: str, body: Mapping[str, object]) -> Json:
         return ask(self.profile, "POST", path_of("locks", self.name, what), body=body)
@@ -190,23 +199,53 @@ def _watched(holding: Holding, child: "subprocess.Popen[bytes]") -> int:
         except subprocess.TimeoutExpired:
             now_ns = clock.boot_ns()
         if holding.lost or now_ns >= holding.term.kill_ns:
-            _signal_all(child.pid, signal.SIGKILL)
-            child.wait()
             why = holding.lost or "no renewal was answered in its time to live"
+            if left := kill_all(child):
+                holding.lost = why  # it is not given back while they run
+                complain(
+                    f"processes {left} of the command cannot be killed and run without lock "
+                    f"{holding.name}: end them"
+                )
             raise Lost(f"lock {holding.name} was lost, and its command was killed: {why}")
         if now_ns >= holding.term.ask_ns and not is_asked:
             is_asked = True
             complain(f"lock {holding.name} is not renewed: asking its command to end (SIGTERM)")
-            _signal_all(child.pid, signal.SIGTERM)
+            _signal([child.pid, *descendants(os.getpid())], signal.SIGTERM)
 
 
-def _signal_all(pid: int, number: int) -> None:
-    """Send a signal to the command and all its descendants."""
-    for each in (pid, *descendants(os.getpid())):
+def kill_all(child: "subprocess.Popen[bytes]") -> list[int]:
+    """Kill the command and all its descendants. Return those that run after KILL_S.
+
+    A process can start another one after it was listed, so they are listed until none is left.
+    """
+    until_s = time.monotonic() + KILL_S
+    _signal([child.pid, *descendants(os.getpid())], signal.SIGKILL)
+    _reap()
+    while (left := descendants(os.getpid())) and time.monotonic() < until_s:
+        _signal(left, signal.SIGKILL)
+        time.sleep(KILL_PAUSE_S)
+        _reap()
+    if not left:
+        child.wait()
+    return left
+
+
+def _signal(pids: Iterable[int], number: int) -> None:
+    """Send a signal to the processes that exist and belong to this user."""
+    for pid in pids:
         try:
-            os.kill(each, number)
-        except ProcessLookupError:
+            os.kill(pid, number)
+        except (ProcessLookupError, PermissionError):
             pass
+
+
+def _reap() -> None:
+    """Take the exit codes of the descendants that this process adopted and that have ended."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass
 
 
 @contextmanager
