@@ -22,7 +22,7 @@ from libs.common.messages.server_messages import ServerStatus
 from libs.compose import containers as c
 from libs.embedded import keeper, nats_config, server_file, servers, space_watch
 from libs.embedded.keeper import Keeper
-from libs.embedded.living import die_with_parent, life, ticket
+from libs.embedded.living import die_with_parent, process_id, ticket
 from libs.embedded.nats_config import Server
 from libs.embedded.server_answers import ServerAnswers, read_status
 from libs.embedded.store_watch import StoreWatch
@@ -162,7 +162,7 @@ def _answers(
 
     An order ends the server; Docker then restarts the container.
     """
-    url, name = _monitor(server), life(ticket(pid))
+    url, name = _monitor(server), process_id(ticket(pid))
 
     async def status() -> ServerStatus:
         free = space_watch.free_bytes(Path(server.store))

@@ -36,7 +36,7 @@ from libs.embedded import (
 )
 from libs.embedded.disk_watch import DiskWatch
 from libs.embedded.keeper import Keeper, load
-from libs.embedded.living import life
+from libs.embedded.living import process_id
 from libs.embedded.processes import Child, Say, Spec, last_line, rotate
 from libs.embedded.server_answers import ServerAnswers
 from libs.embedded.shape import Shape
@@ -230,7 +230,7 @@ class Launcher:
         health = Health.LOST if free < disk_watch.FULL_BYTES else Health.GOOD
         return ServerStatus(
             server=plan.SERVER,
-            life=life(self.children[plan.SERVER].ticket),
+            process_id=process_id(self.children[plan.SERVER].ticket),
             health=health.value,
             free_bytes=free,
         )

@@ -34,8 +34,8 @@ def ticket(pid: int) -> Ticket | None:
     return None if fields[0] in b"ZX" else Ticket(pid, int(fields[19]), _boot_id())
 
 
-def life(known: Ticket | None) -> str:
-    """Return a name of the process's life; empty for none."""
+def process_id(known: Ticket | None) -> str:
+    """Return a name that no other process has; empty for none."""
     return "" if known is None else f"{known.boot_id}.{known.start_ticks}.{known.pid}"
 
 

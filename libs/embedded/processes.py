@@ -20,7 +20,7 @@ from libs.embedded.living import Ticket, die_with_parent, ticket
 
 BACKOFF_FIRST_S: Final = 0.1
 BACKOFF_MAX_S: Final = 5.0
-# After a life of this length the back-off of a child starts from its first pause.
+# After a child ran this long, its back-off starts from its first pause.
 SETTLED_S: Final = 10.0
 NEEDS_PERSON_MAX: Final = 3
 # Exits count as in a row only within this time: otherwise the process served well in between.
@@ -64,7 +64,7 @@ class Child:
         refused_s, diverged = list[float](), 0
         while not self.ending.is_set():
             began = clock()
-            code = await self._life()
+            code = await self._run()
             if self.ending.is_set():
                 return
             self.deaths += 1
@@ -113,7 +113,8 @@ class Child:
     def living(self) -> bool:
         return self.process is not None and self.process.returncode is None
 
-    async def _life(self) -> int:
+    async def _run(self) -> int:
+        """Run the process once and return its exit code."""
         with self.spec.log.open("ab") as log:
             try:
                 self.process = await asyncio.create_subprocess_exec(

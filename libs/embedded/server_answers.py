@@ -158,7 +158,7 @@ async def _ask(bus: Bus, name: str) -> ServerStatus | None:
     return found if found.server == name else None
 
 
-async def read_status(server: str, url: str, life: str, free_bytes: int) -> ServerStatus:
+async def read_status(server: str, url: str, process_id: str, free_bytes: int) -> ServerStatus:
     """Return the status that the server's monitoring port at `url` tells."""
     import aiohttp  # not needed by the launcher of `muster up`, whose server has no such port
 
@@ -172,7 +172,7 @@ async def read_status(server: str, url: str, life: str, free_bytes: int) -> Serv
                 replicas = _replicas(await answer.json(content_type=None))
     except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
         found, why, replicas = Health.SILENT, (f"it does not answer ({error or 'timeout'})",), ()
-    return ServerStatus(server, life, found.value, why, free_bytes, replicas)
+    return ServerStatus(server, process_id, found.value, why, free_bytes, replicas)
 
 
 def _replicas(told: dict[str, Any]) -> tuple[Replica, ...]:

@@ -22,7 +22,7 @@ def replica(**changes: int) -> Replica:
 def status(server: str, health: str = "good", *reasons: str, **changes: int) -> ServerStatus:
     return ServerStatus(
         server=server,
-        life=f"{server} first",
+        process_id=f"{server} first",
         health=health,
         reasons=reasons,
         free_bytes=1 << 30,
@@ -119,3 +119,9 @@ def test_server_is_not_emptied_before_the_one_that_was_emptied_last_is_full_agai
     why = refusal([*healthy("nats-1", "nats-2"), empty], "nats-1", replace=True)
     assert "nats-3 does not store stream FACTS yet" in why
     assert refusal([*healthy("nats-1", "nats-2"), empty], "nats-3", replace=True) == ""
+
+
+def test_status_of_a_process_of_an_earlier_version_is_understood() -> None:
+    raw = msgspec.msgpack.encode({"server": "nats-1", "life": "first", "health": "good"})
+    told = msgspec.msgpack.decode(raw, type=ServerStatus)
+    assert bus_shown([told]).servers[0].process_id == "first"

@@ -45,7 +45,7 @@ class World:
         await asyncio.sleep(0)
         last = self.last[name]
         stored = Replica("FACTS", "nats-1", NAMES, commits=last, bytes=last, first=1, last=last)
-        return ServerStatus(name, "life", self.health[name], (), 0, (stored,))
+        return ServerStatus(name, "process", self.health[name], (), 0, (stored,))
 
     async def order(self, name: str, data: bytes = b"") -> str:
         answer = await self.bus.request(subjects.ask_server(name, REPLACE), data, 10)
@@ -78,7 +78,7 @@ async def test_second_server_is_not_emptied_before_the_first_is_full_again() -> 
     assert await world.order("nats-1") == ""
     assert "nats-1 is being replaced" in await world.order("nats-2")
     assert "was ordered before" in await world.order("nats-1")
-    world.answers["nats-1"].is_replaced = False  # its next life begins
+    world.answers["nats-1"].is_replaced = False  # its next process begins
     world.last["nats-1"] = 4
     assert "nats-1 is behind" in await world.order("nats-2")
     world.last["nats-1"] = 10
@@ -117,7 +117,7 @@ async def test_server_without_two_others_is_not_emptied() -> None:
     world = World()
 
     async def alone() -> ServerStatus:
-        return ServerStatus("nats-1", "life", "lost")
+        return ServerStatus("nats-1", "process", "lost")
 
     await ServerAnswers("nats-1", alone, print, print).listen(world.bus)
     assert "knows 0 other servers" in await world.order("nats-1")

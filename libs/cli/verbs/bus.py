@@ -132,17 +132,19 @@ class Rollout:
         ]
 
     def exchange(self, server: str, verb: str, others_only: bool = False) -> None:
-        """Order one server to end, and wait until its next life is healthy, as all others are.
+        """Order one server to end, and wait until its next process is healthy, as all others are.
 
         `others_only`: the server need not be healthy before.
         """
         if not others_only:
             self._wait(lambda shown: not shown["faults"], f"before {server} can be stopped")
         path = f"/v1/bus/{quote(server, safe='')}/{verb}"
-        life = ask(self.profile, "POST", path)["life"]
+        process_id = ask(self.profile, "POST", path)["process_id"]
         click.echo(f"{server}: {verb}")
         self._wait(
-            lambda shown: not shown["faults"] and _life(shown, server) not in ("", life),
+            lambda shown: (
+                not shown["faults"] and _process_id(shown, server) not in ("", process_id)
+            ),
             f"after {server} was told to {verb}",
         )
         click.echo(f"{server}: healthy")
@@ -222,5 +224,6 @@ def _holders(shown: Json) -> list[Json]:
     return [each for each, own in zip(shown["servers"], stored, strict=True) if own == everything]
 
 
-def _life(shown: Json, server: str) -> str:
-    return next((str(each["life"]) for each in shown["servers"] if each["name"] == server), "")
+def _process_id(shown: Json, server: str) -> str:
+    found = (str(each["process_id"]) for each in shown["servers"] if each["name"] == server)
+    return next(found, "")

@@ -31,12 +31,13 @@ class Replica(msgspec.Struct, frozen=True):
 class ServerStatus(msgspec.Struct, frozen=True):
     """server -> gateway or server: its health (`libs/embedded/store_watch.py`) with its reasons.
 
-    `life` names one life of the server's process. `is_replaced`: it checks or obeys an order to
-    empty its store, so no other server may do so now.
+    `process_id` names the server's process; each start has another one. `is_replaced`: it checks or
+    obeys an order to empty its store, so no other server may do so now.
     """
 
     server: str
-    life: str
+    # On the wire it has its first name, which processes of earlier versions know.
+    process_id: str = msgspec.field(name="life")
     health: str
     reasons: tuple[str, ...] = ()
     free_bytes: int = 0

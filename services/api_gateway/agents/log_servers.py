@@ -64,8 +64,8 @@ async def order(bus: Bus, servers: Iterable[str], server: str, verb: str) -> Ser
         await _ordered(bus, server, verb, msgspec.msgpack.encode(others), REPLACE_S)
     else:
         await _ordered(bus, server, verb, b"", ASK_S)
-    life = next(status.life for status in told if status.server == server)
-    return ServerOrdered(server, verb, life)
+    process_id = next(status.process_id for status in told if status.server == server)
+    return ServerOrdered(server, verb, process_id)
 
 
 async def set_replicas(bus: Bus, servers: Iterable[str], count: str) -> ServerOrdered:
@@ -76,7 +76,7 @@ async def set_replicas(bus: Bus, servers: Iterable[str], count: str) -> ServerOr
     if why := growth_refusal(told, int(count)):
         raise Problem(409, f"the streams do not get {count} replicas: {why}")
     await _ordered(bus, told[0].server, REPLICAS, count.encode(), REPLICAS_S)
-    return ServerOrdered(told[0].server, REPLICAS, told[0].life)
+    return ServerOrdered(told[0].server, REPLICAS, told[0].process_id)
 
 
 async def _ordered(bus: Bus, server: str, verb: str, data: bytes, within_s: float) -> None:

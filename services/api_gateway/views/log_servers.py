@@ -34,14 +34,14 @@ class LogReplicaShown(msgspec.Struct):
 
 class LogServerShown(msgspec.Struct):
     """One server. `health`: good, waits (for the other servers), lost (a write failed: it is
-    restarted when its disk has room) or silent. `reasons` are its own words. `life` names one life
-    of its process.
+    restarted when its disk has room) or silent. `reasons` are its own words. `process_id` names
+    its process; each start has another one.
     """
 
     name: str
     health: str
     reasons: list[str]
-    life: str
+    process_id: str
     free_bytes: int
     streams: list[LogReplicaShown]
 
@@ -56,11 +56,11 @@ class BusShown(msgspec.Struct):
 
 
 class ServerOrdered(msgspec.Struct):
-    """An order to a server. `life` is the life that ends with it."""
+    """An order to a server. `process_id` is the process that ends with it."""
 
     server: str
     order: str
-    life: str
+    process_id: str
 
 
 def bus_shown(told: Sequence[ServerStatus]) -> BusShown:
@@ -160,7 +160,7 @@ def _server(status: ServerStatus, last: Mapping[str, int]) -> LogServerShown:
         name=status.server,
         health=status.health,
         reasons=list(status.reasons),
-        life=status.life,
+        process_id=status.process_id,
         free_bytes=status.free_bytes,
         streams=streams,
     )
@@ -171,7 +171,7 @@ def _silent(name: str) -> LogServerShown:
         name=name,
         health=SILENT,
         reasons=["it does not answer"],
-        life="",
+        process_id="",
         free_bytes=0,
         streams=[],
     )

@@ -311,7 +311,9 @@ class Peers:
     def _extend(self, deadline_ns: int) -> None:
         """Extend the lease file; its deadline never goes back."""
         if deadline_ns > self.lease.deadline_ns():
-            logger.warning("no scheduler answers, nor does it any of most nodes: the lease goes on")
+            logger.warning(
+                "no scheduler answers this node or most of its peers: the lease is extended"
+            )
             self.lease.extend(deadline_ns)
 
 
