@@ -253,8 +253,15 @@ def test_a_cluster_is_installed_upgraded_and_taken_back_while_a_job_runs(world: 
     assert _are_running(world, jobs)
 
     broken = "if __name__ == '__main__':\n    raise SystemExit('broken')\n"
-    change = {"services/node_agent/__main__.py": broken}
+    change = {"services/scheduler/__main__.py": broken}
     world.use(_changed(world.wheel, world.folder / "third", change))
+    said = world.run("--upgrade", code=2)
+    assert f"head runs version {second} again" in said and "no process leads: scheduler" in said
+    assert [world.current(name) for name in ("head", "n1", "n2")] == [second] * 3
+    assert _are_running(world, jobs)
+
+    change = {"services/node_agent/__main__.py": broken}
+    world.use(_changed(world.wheel, world.folder / "fourth", change))
     said = world.run("--upgrade", code=2)
     assert "going back" in said
     assert [world.current(name) for name in ("n1", "n2")] == [second, second]
