@@ -53,6 +53,7 @@ PURE: Final = (
     "libs/common/change.py",
     "libs/common/state/cluster.py",
     "libs/common/state/device.py",
+    "libs/common/state/former_models.py",
     "libs/common/devices/device_controls.py",
     "libs/common/durations.py",
     "libs/common/devices/error_catalogue.py",

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from libs.common.state.former_models import FORMER_NS
 from services.api_gateway.openai.catalogue import Deployed
-from services.api_gateway.openai.names import FORMER_NS
 from services.api_gateway.times import rfc3339
 from tests.integration.gateway_world import World, gateway_world
 from tests.integration.openai_replica import USAGE, running

@@ -6,11 +6,14 @@ import pytest
 
 from libs.common.errors import Refused
 from libs.common.facts import ModelDeployed, ModelScaled, ModelUndeployed
+from libs.common.life import kept_life
 from libs.common.model import JobId, TenantId
 from libs.common.model_spec import ModelSpec
 from libs.common.scaling_targets import ScalingTargets
 from libs.common.state import model_view
 from libs.common.state.cluster import Cluster, Model, Tenant
+from libs.common.state.former_models import FORMER_NS, FormerModel
+from libs.common.state.kept import Kept, kept_key
 from libs.common.state.model_view import SHARED_FIELDS
 from libs.common.state.tenant import MODELS_DEFAULT
 from services.api_gateway.intents.job_intents import submission
@@ -21,7 +24,6 @@ from services.api_gateway.intents.model_intents import (
     scaling,
     undeployment,
 )
-from services.api_gateway.openai.names import FORMER_NS
 
 TENANT = TenantId("default")
 HASH = "ab" * 32
@@ -77,11 +79,28 @@ def test_new_names_are_bounded_by_the_models_undeployed_within_an_hour() -> None
         cluster.models[name] = known(name=name, deployed=False, undeployed_ns=5)
     check_count(cluster, tenant, "chat", 5)
     for refused in (Tenant(TENANT), Tenant(TENANT, max_models=1)):
-        with pytest.raises(Refused, match=f"undeployed {MODELS_DEFAULT} models within the last"):
+        with pytest.raises(Refused, match=f"has {MODELS_DEFAULT} undeployed models that the"):
             check_count(cluster, refused, "chat", 5 + FORMER_NS - 1)
     check_count(cluster, Tenant(TENANT), "m-0", 5)
     check_count(cluster, Tenant(TENANT), "chat", 5 + FORMER_NS)
     check_count(cluster, Tenant(TenantId("physics")), "chat", 5)
+
+
+def test_undeployed_models_that_nodes_keep_data_of_count_for_as_long() -> None:
+    cluster = Cluster()
+    for number in range(MODELS_DEFAULT):
+        name = f"m-{number}"
+        cluster.models[name] = known(name=name, deployed=False, undeployed_ns=5)
+        cluster.kept[kept_key(name, kept_life.HOST)] = Kept(name, kept_life.HOST, TENANT, "ada", 1)
+    with pytest.raises(Refused, match="muster model drop"):
+        check_count(cluster, Tenant(TENANT), "chat", 5 + FORMER_NS)
+
+
+def test_a_name_with_a_record_alone_is_no_new_name() -> None:
+    cluster = Cluster(former_models={"old": FormerModel(TENANT, 1, 1, 1)})
+    for number in range(MODELS_DEFAULT):
+        cluster.models[f"m-{number}"] = known(name=f"m-{number}", deployed=False, undeployed_ns=5)
+    check_count(cluster, Tenant(TENANT), "old", 5)
 
 
 def test_a_variable_may_hold_the_replica_s_own_key_and_no_other() -> None:

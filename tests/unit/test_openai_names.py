@@ -4,7 +4,8 @@ from libs.common import facts as f
 from libs.common.facts import AnyFact
 from libs.common.model import TenantId
 from libs.common.model_spec import ModelSpec
-from services.api_gateway.openai.names import FORMER_NS, Hidden, Names, is_guest, names_of
+from libs.common.state.former_models import FORMER_NS
+from services.api_gateway.openai.names import Hidden, Names, is_guest, names_of
 from tests.given import given
 
 

@@ -119,7 +119,7 @@ class AsyncModels:
         )
 
     async def undeploy(self, name: str) -> ModelShown:
-        """End all replicas. The name and the history stay known."""
+        """End all replicas. The list of all models shows the model for at least an hour."""
         call = calls.changing(
             "DELETE",
             calls.path_of("deployments", name),

@@ -11,6 +11,7 @@ from libs.common import facts as f
 from libs.common import reasons
 from libs.common.adapters import Adapter
 from libs.common.change import IGNORED, Change, Stamp
+from libs.common.folds import former_fold
 from libs.common.life import job_life
 from libs.common.model import JobId, NodeId, TenantId
 from libs.common.model_spec import Replica
@@ -25,25 +26,14 @@ def deployed(cluster: Cluster, fact: f.ModelDeployed, stamp: Stamp) -> Change:
     """Deploy or redeploy a model.
 
     A deployed model belongs to its tenant. The name of an undeployed model is free for all tenants.
-    A repeated request counts once.
+    A repeated request counts once. Models that were undeployed long ago leave the state.
     """
     model = cluster.models.get(fact.name)
     if model is None:
         tenant_of(cluster, fact.tenant)
-        model = Model(
-            name=fact.name,
-            tenant=fact.tenant,
-            user=fact.user,
-            spec=fact.spec,
-            seq=stamp.seq,
-            replicas=fact.spec.replicas,
-            deployed_ns=stamp.at_ns,
-            served_seq=stamp.seq,
-            owner_seq=stamp.seq,
-        )
-        model.request = fact.request
-        cluster.models[fact.name] = model
+        cluster.models[fact.name] = former_fold.first_deployment(cluster, fact, stamp)
         cluster.names_changes += 1
+        former_fold.forget(cluster, stamp.at_ns)
         return Change((), (), (fact.name,))
     if model.deployed and (
         model.tenant != fact.tenant or (fact.request and fact.request == model.request)
@@ -63,6 +53,7 @@ def deployed(cluster: Cluster, fact: f.ModelDeployed, stamp: Stamp) -> Change:
     )
     model.deployed, model.deployed_ns, model.generation = True, stamp.at_ns, model.generation + 1
     model.crashes, model.last_crash_ns, model.last_crash, model.request = 0, 0, "", fact.request
+    former_fold.forget(cluster, stamp.at_ns)
     return Change((), (), (fact.name,))
 
 
@@ -261,6 +252,7 @@ def closed(cluster: Cluster, job: Job, fact: f.JobClosed, stamp: Stamp) -> tuple
     model = cluster.models.get(serve.model) if serve is not None else None
     if model is None or serve is None or model.jobs.pop(job.job_id, None) is None:
         return ()
+    model.last_ended_ns = stamp.at_ns
     if fact.outcome != job_life.CANCELLED and fact.reason not in reasons.BY_THE_MACHINE:
         _crashed(model, job, generation=serve.generation, fact=fact, stamp=stamp)
     return (model.name,)

@@ -19,6 +19,7 @@ from libs.common.state.arrivals import Arrivals
 from libs.common.state.device import Claim as Claim
 from libs.common.state.device import GpuView as GpuView
 from libs.common.state.fabric import Fabric
+from libs.common.state.former_models import FormerModel
 from libs.common.state.identity import Key as Key
 from libs.common.state.identity import Membership as Membership
 from libs.common.state.identity import Secret as Secret
@@ -60,17 +61,18 @@ LIVES_MAX: Final = (1 << 13) - 2
 class Model(msgspec.Struct):
     """A model.
 
-    It stays after an undeployment, so that no ordinal of a replica is ever used twice. `seq` is the
-    place of its replicas in the queue. `jobs` are the replicas that have not ended, with their
-    generations. `crashes` counts unrequested ends of replicas of this generation, those of one wave
-    once: a wave is the replicas below ordinal `wave`. `replicas` is the number that the user set,
-    `autoscaled` the one that the scheduler set for generation `scaled_generation`, and `law` are
-    its reasons. `aliases` are further names for requests, `guests` the tenants that it is shared
-    with (`*`: all), each with the sequence of its fact; `served_seq` is that of its served name.
-    Its tenant has the name since commit `owner_seq`. It was undeployed last at `undeployed_ns`.
-    `limits` are those of tenants at this model (`rate_limits.at_model`). `adapters` are its LoRA
-    adapters; `adapters_dropped`: one was removed or got another path, so a replica may have an
-    older one under the same name.
+    It stays for a while after an undeployment (`folds/former_fold.py`). `seq` is the place of its
+    replicas in the queue. `jobs` are the replicas that have not ended, with their generations;
+    `last_ended_ns` is when the last of them ended. The next replica has the `free_ordinal`: no
+    ordinal is ever used twice. `crashes` counts unrequested ends of replicas of this generation,
+    those of one wave once: a wave is the replicas below ordinal `wave`. `replicas` is the number
+    that the user set, `autoscaled` the one that the scheduler set for generation
+    `scaled_generation`, and `law` are its reasons. `aliases` are further names for requests,
+    `guests` the tenants that it is shared with (`*`: all), each with the sequence of its fact;
+    `served_seq` is that of its served name. Its tenant has the name since commit `owner_seq`. It
+    was undeployed last at `undeployed_ns`. `limits` are those of tenants at this model
+    (`rate_limits.at_model`). `adapters` are its LoRA adapters; `adapters_dropped`: one was removed
+    or got another path, so a replica may have an older one under the same name.
     """
 
     name: str
@@ -100,6 +102,13 @@ class Model(msgspec.Struct):
     adapters_dropped: bool = False
     owner_seq: int = 0
     undeployed_ns: int = 0
+    last_ended_ns: int = 0
+    first_ordinal: int = 0
+
+    @property
+    def free_ordinal(self) -> int:
+        """Return the ordinal of the next replica."""
+        return max(self.next_ordinal, self.first_ordinal)
 
     @property
     def wanted(self) -> int:
@@ -198,6 +207,10 @@ class Cluster(msgspec.Struct):
     idle: dict[JobId, None] = {}
     # By `<tenant>.<name>`.
     notifications: Destinations = {}
+    # The records of undeployed models by name, the one that left `models` first at the beginning.
+    former_models: dict[str, FormerModel] = {}
+    # Replicas of names without a record begin at this ordinal: dropped records used those below.
+    ordinal_floor: int = 0
 
 
 def epoch_at(cluster: Cluster, seq: int) -> int:

@@ -171,7 +171,7 @@ async def scale(request: Request, name: str) -> Response:
     "/v1/deployments/{name}", status_code=202, openapi_extra=documented(Query, ("user",))
 )
 async def undeploy(request: Request, name: str) -> Response:
-    """End all replicas. The model's name and history stay known."""
+    """End all replicas. The list of all models shows the model for at least an hour."""
     gateway = gateway_without_query(request)
     body = await signed_body_of(request)
     await gateway.record(model_intents.undeployment(body, deployed_model(request, name)))

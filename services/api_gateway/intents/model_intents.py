@@ -12,6 +12,7 @@ import msgspec
 
 from libs.common.errors import Refused
 from libs.common.facts import ModelDeployed, ModelScaled, ModelUndeployed, check_fact_size
+from libs.common.folds.former_fold import is_over
 from libs.common.model import SPREADS, TenantId
 from libs.common.model_spec import ModelSpec
 from libs.common.scaling_targets import ScalingTargets
@@ -28,7 +29,6 @@ from services.api_gateway.intents import (
     pool_fields,
 )
 from services.api_gateway.intents.fields import check_range, convert, names_of
-from services.api_gateway.openai.names import FORMER_NS
 from services.api_gateway.times import duration_s
 
 # The name is part of its replicas' ids, and so of paths and keys.
@@ -104,8 +104,8 @@ def deployment(body: object, known: Model | None, tenant: TenantId) -> ModelDepl
 def check_count(cluster: Cluster, tenant: Tenant, name: str, now_ns: int) -> None:
     """Raise Refused if the tenant has as many deployed models as it may have.
 
-    Every new name stays in the state after its undeployment. So a new name is also refused if the
-    tenant has undeployed too many models within the last hour.
+    An undeployed model stays in the state for at least an hour. So a new name is also refused if
+    the tenant has too many of them.
     """
     own = [model for model in cluster.models.values() if model.tenant == tenant.tenant]
     deployed = sum(model.deployed for model in own)
@@ -115,13 +115,15 @@ def check_count(cluster: Cluster, tenant: Tenant, name: str, now_ns: int) -> Non
             f"{tenant.models_max} deployed models and has {deployed}: undeploy one, or ask an "
             f"administrator to run `muster tenant set {tenant.tenant} --models N`"
         )
-    former = sum(not model.deployed and now_ns - model.undeployed_ns < FORMER_NS for model in own)
+    former = sum(not model.deployed and not is_over(cluster, model, now_ns) for model in own)
     most = max(MODELS_DEFAULT, tenant.models_max)
-    if name not in cluster.models and former >= most:
+    is_known = name in cluster.models or name in cluster.former_models
+    if not is_known and former >= most:
         raise Refused(
-            f"name: model {name} was not deployed: tenant {tenant.tenant} undeployed {former} "
-            f"models within the last hour, and with {most} or more no new name is allowed: deploy "
-            "it under the name of one of them, or wait"
+            f"name: model {name} was not deployed: tenant {tenant.tenant} has {former} undeployed "
+            f"models that the cluster still knows, and with {most} or more no new name is allowed: "
+            "deploy it under the name of one of them, run `muster model drop` for those that nodes "
+            "keep data of, or wait: the others are forgotten after an hour"
         )
 
 

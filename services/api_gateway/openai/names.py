@@ -14,15 +14,13 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from libs.common.state.cluster import Cluster, Model
+from libs.common.state.former_models import FORMER_NS
 
 # The guest that stands for all tenants.
 EVERYONE: Final = "*"
 
 # Between the name of a model and that of its adapter; no name of a deployment has it.
 OF: Final = ":"
-
-# How long the names of an undeployed model hide those of models that are shared with everyone.
-FORMER_NS: Final = 3_600_000_000_000
 
 # The model of each name or, for an adapter's name, MODEL:ADAPTER.
 Table = dict[str, str]

@@ -133,12 +133,13 @@ class FactFilter:
         return tenant == self.principal.tenant or isinstance(fact, OF_ALL)
 
     def _owner(self, fact: f.AnyFact | f.Unknown, seq: int) -> str:
-        """Return the tenant whose model a fact without a tenant is about; empty if none has it now.
+        """Return the tenant whose model a fact without a tenant is about; empty if it is unknown.
 
         A fact from before the tenant got the name is about another tenant's model. So is a later
         one that follows a request from before.
         """
-        model = self.cluster.models.get(getattr(fact, "model", getattr(fact, "name", "")))
+        name = getattr(fact, "model", getattr(fact, "name", ""))
+        model = self.cluster.models.get(name) or self.cluster.former_models.get(name)
         if model is None:
             return ""
         followed = fact.request if isinstance(fact, OF_KEPT) else seq

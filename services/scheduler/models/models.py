@@ -49,11 +49,13 @@ def scale(state: State, now_ns: int, quiet: Collection[NodeId]) -> Sequence[Repl
     """
     state.restless.wake(state.cluster.models, now_ns, tuple(quiet))
     for name in sorted(state.restless.models):
-        model = state.cluster.models[name]
-        decided = scaling(state.cluster, model, now_ns, quiet)
+        model = state.cluster.models.get(name)
+        decided = scaling(state.cluster, model, now_ns, quiet) if model is not None else None
         if decided is not None:
             return (decided,)
-        state.restless.rest(name, backoff_until_ns(model), now_ns)
+        # An undeployed model may have left the state.
+        until_ns = backoff_until_ns(model) if model is not None else 0
+        state.restless.rest(name, until_ns, now_ns)
     return ()
 
 
@@ -148,7 +150,7 @@ def _addition(cluster: Cluster, model: Model) -> ReplicasScaled:
         generation=model.generation,
         add=(
             Replica(
-                replica_id(model.name, model.next_ordinal),
+                replica_id(model.name, model.free_ordinal),
                 replica_spec(
                     model.spec,
                     model.name,

@@ -1,0 +1,26 @@
+"""What the state keeps of a model that was undeployed: a record for each name.
+
+Pure. `folds/former_fold.py` makes the records. A deployment of the same name continues its numbers,
+so no id of a replica is used twice. Tests: tests/unit/test_former_models.py.
+"""
+
+from typing import Final
+
+import msgspec
+
+from libs.common.model import TenantId
+
+# An undeployed model stays whole for this long after its undeployment and the end of its last
+# replica. Its names hide those of models that are shared with everyone for as long.
+FORMER_NS: Final = 3_600_000_000_000
+# Records beyond this number leave the state, the oldest first (`Cluster.ordinal_floor`).
+FORMER_KEPT: Final = 10_000
+
+
+class FormerModel(msgspec.Struct, frozen=True):
+    """The record of one name. The fields are those of the model (`Model`)."""
+
+    tenant: TenantId
+    owner_seq: int
+    generation: int
+    next_ordinal: int
