@@ -1,13 +1,20 @@
 """How facts about tenants and their keys change them: one function per kind, named after the kind.
 
-Pure and total, called by `fold.apply` only. A revoked key leaves the state, so all keys in it are
-valid. A removed tenant has no keys, whatever the order of the gateways' facts.
+Pure and total, called by `fold.apply` only. A revoked key leaves the state at once, an expired one
+after a while. A removed tenant has no keys, whatever the order of the gateways' facts. Tests:
+tests/unit/test_expired_keys.py.
 """
+
+from typing import Final
 
 from libs.common import facts as f
 from libs.common.change import IGNORED, Change, Stamp
 from libs.common.state.cluster import Cluster, Key, tenant_of
 from libs.common.state.rate_limits import RateLimits
+
+# An expired key stays for this long, so that people see why it is refused; the newest ones only.
+EXPIRED_STAY_NS: Final = 30 * 86_400 * 1_000_000_000
+EXPIRED_MAX: Final = 1_000
 
 
 def tenant_set(cluster: Cluster, fact: f.TenantSet, stamp: Stamp) -> Change:
@@ -37,9 +44,11 @@ def tenant_set(cluster: Cluster, fact: f.TenantSet, stamp: Stamp) -> Change:
 
 
 def created(cluster: Cluster, fact: f.KeyCreated, stamp: Stamp) -> Change:
+    """Add a key, and remove keys that expired long before the time of this commit."""
     tenant = cluster.tenants.get(fact.tenant)
     if fact.key_id in cluster.keys or (tenant is not None and tenant.removed):
         return IGNORED
+    _remove_expired(cluster, stamp.at_ns)
     cluster.keys[fact.key_id] = Key(
         key_id=fact.key_id,
         tenant=fact.tenant,
@@ -55,6 +64,17 @@ def created(cluster: Cluster, fact: f.KeyCreated, stamp: Stamp) -> Change:
     )
     cluster.keys_seq = stamp.seq
     return Change()
+
+
+def _remove_expired(cluster: Cluster, now_ns: int) -> None:
+    expired = sorted(
+        (key.expires_ns, key.key_id)
+        for key in cluster.keys.values()
+        if 0 < key.expires_ns <= now_ns
+    )
+    for number, (expires_ns, key_id) in enumerate(expired):
+        if number < len(expired) - EXPIRED_MAX or expires_ns + EXPIRED_STAY_NS <= now_ns:
+            del cluster.keys[key_id]
 
 
 def rotated(cluster: Cluster, fact: f.KeyRotated, stamp: Stamp) -> Change:

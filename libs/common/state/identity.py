@@ -10,7 +10,7 @@ from libs.common.state.rate_limits import NO_LIMITS, RateLimits
 
 
 class Key(msgspec.Struct):
-    """A valid API key, by the hashes of its secrets.
+    """An API key, by the hashes of its secrets.
 
     Times are nanoseconds of the writers' wall clocks; 0: never.
     """

@@ -31,7 +31,7 @@ from services.api_gateway.times import duration_s
 
 DEFAULT: Final = TenantId("default")
 NS: Final = 1_000_000_000
-# All keys of the cluster together, so that the index over them stays small.
+# All keys of the cluster that have not expired, so that the index over them stays small.
 KEYS_MAX: Final = 10_000
 NAME_MAX: Final = 128
 COUNT_MAX: Final = 1_000_000_000
@@ -205,8 +205,11 @@ def key_creation(body: object, cluster: Cluster, own_tenant: str, now_ns: int) -
         raise Refused(
             f"name: {key.name[:64]!r} is not valid: give at most {NAME_MAX} printable characters"
         )
-    if len(cluster.keys) >= KEYS_MAX:
-        raise Refused(f"the key was not created: there are {KEYS_MAX} keys already: revoke some")
+    if sum(not 0 < each.expires_ns <= now_ns for each in cluster.keys.values()) >= KEYS_MAX:
+        raise Refused(
+            f"the key was not created: the cluster has {KEYS_MAX} keys that have not expired, the "
+            "maximum: revoke some (muster key revoke)"
+        )
     expires_s = duration_s(key.expires_in, "expires_in")
     check_range("expires_in", expires_s, 1 if "expires_in" in values else 0, EXPIRES_MAX_S)
     expires_ns = now_ns + expires_s * NS if expires_s else 0

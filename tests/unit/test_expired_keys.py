@@ -1,0 +1,64 @@
+"""Expired keys do not count towards the limit of keys, and leave the state."""
+
+import pytest
+
+from libs.common import facts as f
+from libs.common import fold, subjects
+from libs.common.change import Stamp
+from libs.common.errors import Refused
+from libs.common.folds import key_fold
+from libs.common.folds.key_fold import EXPIRED_STAY_NS
+from libs.common.model import TenantId
+from libs.common.state.cluster import Cluster
+from services.api_gateway.intents import identity_intents
+from services.api_gateway.intents.identity_intents import key_creation
+
+
+def create(cluster: Cluster, key_id: str, expires_ns: int = 0, at_ns: int = 0) -> None:
+    fact = f.KeyCreated(
+        key_id=key_id,
+        secret_hash="x",
+        tenant=TenantId("default"),
+        user="ada",
+        role="member",
+        expires_ns=expires_ns,
+    )
+    stamp = Stamp(cluster.seq + 1, at_ns, 0, subjects.GATEWAY_KIND, "a")
+    fold.apply(cluster, fact, stamp)
+
+
+def test_a_key_leaves_the_state_when_a_key_is_created_30_days_after_its_expiry() -> None:
+    cluster = Cluster()
+    create(cluster, "short", expires_ns=7)
+    create(cluster, "for ever")
+    create(cluster, "early", at_ns=7 + EXPIRED_STAY_NS - 1)
+    assert list(cluster.keys) == ["short", "for ever", "early"]
+    create(cluster, "late", at_ns=7 + EXPIRED_STAY_NS)
+    assert list(cluster.keys) == ["for ever", "early", "late"]
+
+
+def test_only_the_keys_that_expired_last_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_fold, "EXPIRED_MAX", 2)
+    cluster = Cluster()
+    for number, expires_ns in enumerate((30, 10, 20, 40)):
+        create(cluster, f"k{number}", expires_ns=expires_ns)
+    create(cluster, "new", at_ns=30)
+    assert list(cluster.keys) == ["k0", "k2", "k3", "new"]
+
+
+def test_an_ignored_key_removes_none() -> None:
+    cluster = Cluster()
+    create(cluster, "short", expires_ns=7)
+    create(cluster, "again")
+    create(cluster, "again", at_ns=7 + EXPIRED_STAY_NS)
+    assert list(cluster.keys) == ["short", "again"]
+
+
+def test_expired_keys_do_not_count_towards_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(identity_intents, "KEYS_MAX", 2)
+    cluster = Cluster()
+    create(cluster, "short", expires_ns=7)
+    create(cluster, "for ever")
+    with pytest.raises(Refused, match="has 2 keys that have not expired, the maximum: revoke"):
+        key_creation({"user": "ada"}, cluster, "default", now_ns=6)
+    assert key_creation({"user": "ada"}, cluster, "default", now_ns=7).user == "ada"
