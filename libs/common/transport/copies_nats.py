@@ -30,7 +30,8 @@ NOT_FOUND: Final = 404
 class StreamState(msgspec.Struct, frozen=True):
     """A stream now: its configuration (JSON), creation time, bounds, and removed sequences.
 
-    `removed` None: there are more than REMOVED_MAX.
+    `removed` None: there are more than REMOVED_MAX. `removals` counts all messages that were ever
+    removed.
     """
 
     config: str
@@ -38,6 +39,7 @@ class StreamState(msgspec.Struct, frozen=True):
     first: int
     last: int
     removed: tuple[int, ...] | None = ()
+    removals: int = 0
 
 
 class StreamCopies:
@@ -139,6 +141,7 @@ def _state(found: dict[str, Any], removed: tuple[int, ...] | None) -> StreamStat
         first=int(state["first_seq"]) or 1,
         last=int(state["last_seq"]),
         removed=removed,
+        removals=int(state["last_seq"]) - int(state["messages"]),
     )
 
 

@@ -1,9 +1,10 @@
 """Makes a backup of a running cluster: what is new since the last backup of the same place.
 
 The backup is the state at one sequence of the log. If a later commit changes a secret while the
-buckets beside the log are read, they are read again, for the later sequence. Every object is read
-back and compared before the manifest names it, and the manifest is replaced last, so a killed
-backup leaves the last one whole. Tests: tests/integration/test_backup.py.
+buckets beside the log are read, or an upload is removed, which no commit says, they are read again,
+for the later sequence. Every object is read back and compared before the manifest names it, and the
+manifest is replaced last, so a killed backup leaves the last one whole. Tests:
+tests/integration/test_backup.py and test_backup_uploads.py.
 """
 
 import hashlib
@@ -29,17 +30,18 @@ from services.audit.chain.chain import GENESIS, Link, extend
 
 # Plain bytes in one segment: the memory of a backup is a few of them.
 SEGMENT_BYTES: Final = 8 << 20
-# Objects that no manifest names, of a killed backup, are removed at this age.
+# Age in seconds at which objects left by a killed backup are removed.
 LEFT_S: Final = 86_400.0
-# The buckets are read again so often if secrets change meanwhile.
+# Maximum number of reads of the buckets if secrets change or uploads are removed meanwhile.
 CONSISTENT_TRIES: Final = 10
+UPLOADS: Final = f"OBJ_{subjects.UPLOAD_BUCKET}"
 # The streams beside the log. LEADER, SNAPSHOTS and AUDIT are not among them: the scheduler, the
 # trimmer and audit make them again from the log.
 BUCKETS: Final = (
     f"KV_{subjects.SECRET_BUCKET}",
     f"KV_{subjects.OUTPUT_BUCKET}",
     f"KV_{subjects.SESSION_BUCKET}",
-    f"OBJ_{subjects.UPLOAD_BUCKET}",
+    UPLOADS,
     subjects.HEADS_STREAM,
 )
 # Facts that belong to a value in a bucket.
@@ -136,22 +138,33 @@ class BackingUp:
     async def _consistent(self, known: Manifest | None) -> tuple[tuple[Bucket, ...], int]:
         """Return a sequence, and the buckets with all that the commits up to it need.
 
-        The sequence is taken first: a gateway stores an upload or a secret before the fact about
-        it. Raises Unavailable if secrets change all the time.
+        The sequence is taken before the buckets are read: a gateway stores an upload or a secret
+        before the fact about it. The number of removed uploads is read before the sequence and
+        after the buckets. If both are equal, each upload that a commit up to the sequence needs is
+        in the backup. Raises Unavailable if secrets or uploads change all the time.
         """
         before = {bucket.stream: bucket for bucket in known.buckets} if known is not None else {}
+        removals = await self._removals()
         _, begin = await self.source.log.bounds()
         for _ in range(CONSISTENT_TRIES):
             read = [await self._bucket(stream, before.get(stream)) for stream in BUCKETS]
             buckets = tuple(bucket for bucket in read if bucket is not None)
+            removals_before, removals = removals, await self._removals()
             _, end = await self.source.log.bounds()
-            if not await self._changed(begin, end):
+            if removals == removals_before and not await self._changed(begin, end):
                 return buckets, begin
             begin, before = end, {bucket.stream: bucket for bucket in buckets}
         raise Unavailable(
-            f"secrets changed during each of {CONSISTENT_TRIES} reads: nothing was backed up, and "
-            "the last backup is unchanged; repeat the command"
+            f"secrets changed or uploads were removed during each of {CONSISTENT_TRIES} reads: "
+            "nothing was backed up, and the last backup is unchanged; repeat the command"
         )
+
+    async def _removals(self) -> tuple[str, int]:
+        """Return the creation time of the bucket of uploads, and how many messages were removed
+        from it.
+        """
+        state = await self.source.copies.state(UPLOADS)
+        return (state.created, state.removals) if state is not None else ("", 0)
 
     async def _changed(self, begin: int, end: int) -> bool:
         """Return whether a commit between these two changed what a bucket holds."""
