@@ -8,7 +8,7 @@ tests/integration/test_backup.py and test_backup_uploads.py.
 """
 
 import hashlib
-import logging
+import sys
 from collections.abc import AsyncIterator, Callable
 from typing import Final
 
@@ -52,7 +52,6 @@ OF_BUCKETS: Final = (
     f.NotificationRemoved,
 )
 
-logger = logging.getLogger(__name__)
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -66,15 +65,30 @@ class Source(msgspec.Struct, frozen=True):
     cluster_id: str
 
 
-class BackingUp:
-    """One backup of `source` to `place`. `name` is the place, for messages; `at` its time."""
+def _to_stderr(text: str) -> None:
+    print(text, file=sys.stderr)
 
-    def __init__(self, source: Source, place: Place, key: bytes, name: str, at: str) -> None:
+
+class BackingUp:
+    """One backup of `source` to `place`. `name` is the place, for messages; `at` its time. `warn`
+    tells the user of a fault that does not stop the backup.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        place: Place,
+        key: bytes,
+        name: str,
+        at: str,
+        warn: Callable[[str], None] = _to_stderr,
+    ) -> None:
         self.source = source
         self.place = place
         self.key = key
         self.name = name
         self.at = at
+        self.warn = warn
         self.written_bytes = 0
 
     async def run(self) -> Manifest:
@@ -185,8 +199,8 @@ class BackingUp:
         goes_on = (
             before is not None
             and state.removed is not None
-            and (before.created, before.last) <= (state.created, state.last)
             and before.created == state.created
+            and before.last <= state.last
         )
         kept, after = (before.segments, before.last) if before and goes_on else ((), 0)
         segments, seqs = list(kept), list[int]()
@@ -244,12 +258,14 @@ class BackingUp:
         await self._put(segment_name(name), sealed)
         return Segment(name=name, sealed_bytes=len(sealed), first=first, last=last)
 
-    async def _put(self, name: str, sealed: bytes) -> None:
+    async def _put(
+        self, name: str, sealed: bytes, damage: str = "the last backup is unchanged"
+    ) -> None:
         await self.place.put(name, sealed)
         if await self.place.get(name) != sealed:
             raise Corrupt(
                 f"{self.name} does not return {name} as it was written: check the place's disk or "
-                "store; the last backup is unchanged"
+                f"store; {damage}"
             )
         self.written_bytes += len(sealed)
 
@@ -260,14 +276,28 @@ class BackingUp:
                 f"another backup to {self.name} has ended meanwhile: run one at a time, and repeat "
                 "the command if you need one of now"
             )
-        await self._put(CURRENT, sealing.seal(self.key, sealing.MANIFEST, m.encode(manifest)))
+        await self._put(
+            CURRENT,
+            sealing.seal(self.key, sealing.MANIFEST, m.encode(manifest)),
+            "it held the last backup, so the place may hold no readable backup now: run `muster "
+            "backup --check`, and make a backup to another place if it fails",
+        )
 
     async def _remove_left(self, manifest: Manifest) -> None:
-        """Remove old objects that no manifest names: of killed backups, or no longer live."""
+        """Remove old objects that no manifest names: of killed backups, or no longer live.
+
+        The backup is complete before, so a fault is a warning only.
+        """
         named = {segment_name(segment.name): None for segment in manifest.segments}
-        for name in await self.place.old_names(SEGMENTS, LEFT_S):
-            if name not in named:
-                await self.place.delete(name)
+        try:
+            for name in await self.place.old_names(SEGMENTS, LEFT_S):
+                if name not in named:
+                    await self.place.delete(name)
+        except (Refused, Unavailable, OSError) as error:
+            self.warn(
+                f"warning: the backup is complete, but old objects that it does not need may stay "
+                f"in {self.name} ({error}): allow this user to list and delete objects there"
+            )
 
 
 async def _parts(batches: AsyncIterator[list[Entry]]) -> AsyncIterator[list[Entry]]:
