@@ -22,8 +22,8 @@ Range = tuple[int, int]
 class Segment(msgspec.Struct, frozen=True, kw_only=True):
     """One sealed object.
 
-    `name` is the SHA-256 of its `sealed_bytes`. It holds the sequences `first` to `last`; of a
-    bucket's stream some of them may be missing.
+    `name` is the SHA-256 of its `sealed_bytes`. It holds the sequences `first` to `last`; a
+    bucket's stream may lack some of these sequences.
     """
 
     name: str
