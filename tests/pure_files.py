@@ -92,6 +92,7 @@ PURE: Final = (
     "services/api_gateway/control_plane/growth.py",
     "services/api_gateway/metrics/declared.py",
     "services/api_gateway/metrics/cluster_rows.py",
+    "services/api_gateway/metrics/model_labels.py",
     "libs/monitoring/*.py",
     "libs/monitoring/setup/scrape.py",
     "services/quota/rates.py",

@@ -30,6 +30,7 @@ The address of each gateway, without a key. Metrics of the cluster are read from
 state, so every gateway shows the whole cluster: take the maximum over gateways, not the sum.
 Metrics of requests are those of one gateway: take the sum. Bounds: 2,048 nodes, 256 models, 64
 models of GPUs and 256 processes have series of their own; the rest share one, or are only counted.
+If 256 models have series, those of undeployed models are removed.
 """.strip().replace("\n", " ")
 OPERATORS: Final = """
 The same address with the key of an operator or administrator

@@ -1,6 +1,7 @@
 """The gateway's metrics, in their own registry: requests, latency, lag, the log's fill level."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
@@ -11,6 +12,7 @@ from libs.common.facts import ModelUse
 from libs.common.state.cluster import Cluster, Endpoint
 from services.api_gateway.metrics import collector
 from services.api_gateway.metrics.job_counters import JobCounters
+from services.api_gateway.metrics.model_labels import OTHER_MODELS, ModelLabels
 from services.api_gateway.serving.late_binding import LateBinding
 
 if TYPE_CHECKING:
@@ -36,9 +38,6 @@ BUCKETS_S: Final = (
 
 Metric = TypeVar("Metric", Counter, Gauge, Histogram)
 
-# Models beyond this number share one series.
-MODELS_MAX: Final = 256
-OTHER_MODELS: Final = "other"
 # Keys, by model, beyond this number share one series for each tenant.
 KEYS_MAX: Final = 2_000
 # The last line of OpenMetrics.
@@ -63,6 +62,12 @@ class Series(Generic[Metric]):
             found = self.found[values] = self.metric.labels(*values)
         return found
 
+    def remove(self, first: str) -> None:
+        """Remove the series whose first label has this value."""
+        for values in [each for each in self.found if each[0] == first]:
+            del self.found[values]
+            self.metric.remove(*values)
+
 
 def _by_model(registry: CollectorRegistry, kind: type[Metric], name: str, help_text: str) -> Metric:
     return kind(name, help_text, ("model",), registry=registry)
@@ -71,7 +76,7 @@ def _by_model(registry: CollectorRegistry, kind: type[Metric], name: str, help_t
 class ModelTelemetry:
     """Metrics of requests to models.
 
-    Only names of deployed models are counted. The first MODELS_MAX of them have their own series.
+    Only names of deployed models are counted. Each has series of its own (`model_labels.py`).
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -126,19 +131,23 @@ class ModelTelemetry:
             ("model", "priority"),
             registry=registry,
         )
-        self._known: set[str] = set()
+        self._labels = ModelLabels()
+        self._label = self._labels.of
         self._open = Series(self.open)
         self._ended = Series(self.requests)
 
-    def _label(self, model: str) -> str:
-        if model not in self._known:
-            if len(self._known) >= MODELS_MAX:
-                return OTHER_MODELS
-            self._known.add(model)
-        return model
+    def forget(self, is_gone: Callable[[str], bool]) -> None:
+        """Remove the series of models that are gone, if their number is at its bound."""
+        by_model = (self.first_token, self.retries, self.hedges, self.continuations, self.batches)
+        for label in self._labels.forget(is_gone):
+            self._open.remove(label)
+            self._ended.remove(label)
+            for metric in by_model:
+                with suppress(KeyError):  # of versions that miss a series
+                    metric.remove(label)
 
     def began(self, model: str) -> None:
-        self._open.of(self._label(model)).inc()
+        self._open.of(self._labels.began(model)).inc()
 
     def ended(
         self,
@@ -149,7 +158,7 @@ class ModelTelemetry:
         first_s: float,
         trace_id: str = "",
     ) -> None:
-        label = self._label(model)
+        label = self._labels.ended(model)
         self._open.of(label).dec()
         self._ended.of(label, route, status, "true" if streamed else "false").inc()
         if streamed and first_s:

@@ -2,12 +2,16 @@
 
 import asyncio
 import json
+import re
 from pathlib import Path
 
 import pytest
 
-from tests.integration.openai_replica import USAGE
-from tests.integration.openai_world import CHAT, Ledger, error_of, model_world
+from services.api_gateway.metrics import model_labels
+from tests.integration.gateway_world import World, gateway_world
+from tests.integration.openai_replica import USAGE, running
+from tests.integration.openai_world import CHAT, Ledger, add_replicas, error_of, model_world
+from tests.integration.test_openai_named_models import chat, deployed
 
 
 class TestMetering:
@@ -187,3 +191,28 @@ async def test_requests_and_first_tokens_are_measured_by_model(tmp_path: Path) -
             'status="404"} 1.0' in text
         )
         assert "no-such" not in text
+
+
+async def test_undeployed_models_free_their_series_for_new_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_labels, "MODELS_MAX", 1)
+    async with gateway_world(tmp_path) as world, running() as replica:
+        for name in ("old", "new"):
+            await deployed(world, name)
+            await add_replicas(world, name, replica)
+        await chat(world, "old")
+        await chat(world, "new")
+        assert await counted_models(world) == ["old", "other"]
+        await world.ask("DELETE", "/v1/deployments/old", 202)
+        for _ in range(2):  # the first one drops the queue
+            world.gateway.queues.refresh()
+        await chat(world, "new")
+        assert await counted_models(world) == ["new", "other"]
+
+
+async def counted_models(world: World) -> list[str]:
+    """Return the models of the series of ended requests."""
+    async with world.session.get(world.url + "/metrics") as response:
+        text = await response.text()
+    return sorted(re.findall(r'muster_model_requests_total{model="(.*?)"', text))

@@ -1,11 +1,12 @@
 """The metrics of the models' queues: each has a series, and none outlives its queue."""
 
 from libs.common.state.cluster import Endpoint
+from services.api_gateway.metrics.model_labels import MODELS_MAX
 from services.api_gateway.serving.admission import Bounds
 from services.api_gateway.serving.fairness import Flow
 from services.api_gateway.serving.late_binding import LateBinding, Ticket
 from services.api_gateway.serving.routing import Prompt, Router
-from services.api_gateway.telemetry import MODELS_MAX, Telemetry
+from services.api_gateway.telemetry import Telemetry
 
 PRIORITIES = ("normal", "low")
 

@@ -70,6 +70,10 @@ class Queues:
                     self.prefixes.remove(queue.rules.router.index)
             else:
                 queue.refresh()
+        self.gateway.telemetry.models.forget(self._is_gone)
         self.gateway.telemetry.models.queued(
             {name: queue.rules for name, queue in self.queues.items()}, PRIORITIES
         )
+
+    def _is_gone(self, model: str) -> bool:
+        return model not in self.queues and self.gateway.models.get(model) is None
