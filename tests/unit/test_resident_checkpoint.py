@@ -190,5 +190,7 @@ async def test_a_tenants_large_files_delay_no_other_tenant(folder: Path, tmp_pat
     assert not reading.done()
     reading.cancel()
     await asyncio.gather(reading, return_exceptions=True)
-    orders.readers["first"].shutdown(wait=True)
+    async with asyncio.timeout(WAIT_S):
+        while orders.readers.reads:
+            await asyncio.sleep(0.01)
     await orders.close()

@@ -5,13 +5,11 @@ admitted to it (`device_weights.py`), and its memory is freed when it is not wan
 tests/integration/test_device_weights.py.
 """
 
-import asyncio
 import hashlib
 import os
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -27,6 +25,7 @@ from services.node_agent.memory.gms import state as s
 from services.node_agent.memory.gms.listing import Resident
 from services.node_agent.memory.grants import Refusal
 from services.node_agent.resident.checkpoint import Checkpoints
+from services.node_agent.resident.checkpoint_readers import CheckpointReaders
 from services.node_agent.resident.reports import held_order, seen_of
 from services.node_agent.resident.trees import Differs, content_of
 from services.node_agent.resident.weight_servers import Held, WeightServers
@@ -54,8 +53,7 @@ class DeviceOrders:
         self.sockets, self.ids_of = sockets, ids_of
         self.servers = WeightServers(folder, self._changed, self._found)
         self.checkpoints = Checkpoints(folder / HASHES)
-        # Each tenant has one thread that reads files, so no tenant waits for another one's disks.
-        self.readers: dict[str, ThreadPoolExecutor] = {}
+        self.readers = CheckpointReaders()
         self._closed = False
         self.verified: dict[str, Verified] = {}
         self.failed: dict[str, Placement] = {}
@@ -83,8 +81,7 @@ class DeviceOrders:
 
     async def close(self) -> None:
         self._closed = True
-        for reader in self.readers.values():
-            reader.shutdown(wait=False, cancel_futures=True)
+        self.readers.close()
         await self.servers.close()
         with suppress(OSError):  # entries have their sockets there
             os.rmdir(self.sockets)
@@ -118,11 +115,8 @@ class DeviceOrders:
                 order, self.ids_of(order), lambda: not over.is_set() and self._goes_on(order)
             )
 
-        reader = self.readers.get(order.tenant)
-        if reader is None:
-            reader = self.readers[order.tenant] = ThreadPoolExecutor(1, "checkpoints")
         try:
-            return await asyncio.get_running_loop().run_in_executor(reader, work)
+            return await self.readers.read(order.tenant, work)
         finally:
             over.set()
 
