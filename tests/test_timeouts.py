@@ -200,7 +200,7 @@ STAY: Final[dict[str, str]] = {
         rpc.server.PING_MS rpc.server.PING_LEAST_MS api_gateway.service.GRPC_AGAIN_S
         pulse.STILL_S pulse.EVERY_S alive.OLD_S alive.KILL_S store_watch.EVERY_S
         store_watch.ANSWER_S store_watch.SILENT_S compose.server.END_S
-        space_watch.LOOK_S space_watch.WAIT_S
+        space_watch.LOOK_S space_watch.WAIT_S replaced.LOOK_S
         vendor_devices.STALE_S node_reads.READ_S vendor_process.ANSWER_S vendor_process.BEGIN_S
         cancellation.END_AGAIN_S process.service.END_S candidate.ASK_EVERY_S
         candidate.ACCEPT_S candidate.TAKEN_OVER_S

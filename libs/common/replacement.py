@@ -4,7 +4,7 @@ Gateways check it before they order a replacement, and the process beside the se
 before it obeys. Pure. Tests: tests/unit/test_log_servers.py, tests/unit/test_server_answers.py.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from libs.common.messages.server_messages import Replica, ServerStatus
@@ -12,6 +12,9 @@ from libs.common.messages.server_messages import Replica, ServerStatus
 GOOD: Final = "good"
 # With fewer servers beside it, no majority holds the log while one is empty.
 OTHERS_MIN: Final = 2
+MIB: Final = 1 << 20
+# Free space that a server needs besides its streams; not less than `space_watch.START_BYTES`.
+SPARE_BYTES: Final = 128 * MIB
 
 
 def refusal(told: Sequence[ServerStatus], server: str, others: Sequence[str]) -> str:
@@ -28,7 +31,7 @@ def refusal(told: Sequence[ServerStatus], server: str, others: Sequence[str]) ->
             found.append(f"server {name} does not answer")
         elif known[name].health != GOOD:
             found.append(f"server {name} is not healthy: {'; '.join(known[name].reasons)}")
-    return "; ".join([*found, *losses(told, server)])
+    return "; ".join([*found, *losses(told, server), *lack_of_space(told, server)])
 
 
 def losses(told: Sequence[ServerStatus], server: str) -> list[str]:
@@ -50,6 +53,51 @@ def losses(told: Sequence[ServerStatus], server: str) -> list[str]:
         for stream, others in sorted(_streams(told, server).items())
         for loss in _losses(held, server, stream, others)
     ]
+
+
+def lack_of_space(told: Sequence[ServerStatus], server: str) -> list[str]:
+    """Return that the disk of `server` cannot hold a new store beside the old one; none if it can.
+
+    The server would fill its disk with what the others send, and then be killed.
+    """
+    free = next((status.free_bytes for status in told if status.server == server), 0)
+    held: dict[str, int] = {}
+    for status in told:
+        for each in status.replicas if status.server != server else ():
+            held[each.stream] = max(held.get(each.stream, 0), each.bytes)
+    needed = SPARE_BYTES + sum(held[stream] for stream in _streams(told, server) if stream in held)
+    if free >= needed:
+        return []
+    return [
+        f"the disk of server {server} has {free // MIB} MiB free, and a new store beside the old "
+        f"one needs {-(-needed // MIB)} MiB: free space on it, or start the server with an empty "
+        "disk (docs/bus.md)"
+    ]
+
+
+def holds_all(told: Sequence[ServerStatus], server: str) -> bool:
+    """Return whether `server` is healthy and stores all that the other servers store.
+
+    Ask it after the others, because the log grows meanwhile. False if it stores no stream, or if a
+    server that shall store one did not answer.
+    """
+    held = {status.server: {each.stream: each.last for each in status.replicas} for status in told}
+    own, streams = held.get(server, {}), _streams(told, server)
+    is_healthy = any(status.server == server and status.health == GOOD for status in told)
+    return (
+        is_healthy
+        and bool(own)
+        and all(
+            stream in own and name in held and held[name].get(stream, 0) <= own[stream]
+            for stream, others in streams.items()
+            for name in others
+        )
+    )
+
+
+def named(told: Iterable[ServerStatus]) -> set[str]:
+    """Return all servers that shall store a stream."""
+    return {name for status in told for each in status.replicas for name in each.servers}
 
 
 def _streams(told: Sequence[ServerStatus], server: str) -> dict[str, list[str]]:

@@ -6,7 +6,6 @@ the disk has too little space (`space_watch.py`), this process runs without a se
 """
 
 import asyncio
-import shutil
 import signal
 import sys
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from libs.common.errors import Corrupt
 from libs.common.messages.admission import Admitted
 from libs.common.messages.server_messages import ServerStatus
 from libs.compose import containers as c
+from libs.compose import replaced
 from libs.embedded import keeper, nats_config, server_file, servers, space_watch
 from libs.embedded.keeper import Keeper
 from libs.embedded.living import die_with_parent, process_id, ticket
@@ -29,9 +29,6 @@ from libs.embedded.store_watch import StoreWatch
 
 TOLD: Final = "server.json"
 CONFIG: Final = "nats.conf"
-# The folder that nats-server creates in its store, and its name after a replacement.
-STORED: Final = "jetstream"
-ASIDE: Final = "replaced"
 # Time for a server that is restarted to end by itself.
 END_S: Final = 10.0
 # Time to close the connection to a server that has ended.
@@ -52,7 +49,9 @@ def main(state: str = c.STATE) -> None:
 
 async def _run(state: Path) -> int:
     identity = _identity(state / c.IDENTITY / TOLD)
-    if not await _has_space(Path(identity.server.store)):
+    store = Path(identity.server.store)
+    replaced.make_space(store, print)
+    if not await _has_space(store):
         return 0
     configure = partial(_configure, state, identity)
     for node_id, why in configure(keeper.load(state)).items():
@@ -67,18 +66,20 @@ async def _run(state: Path) -> int:
     ended = asyncio.create_task(process.wait())
     restart = partial(_end, process, ended)
     replacement = asyncio.Event()
+    answers = _answers(identity.server, process.pid, restart, replacement)
     kept = Keeper(
         server=identity.server.name,
         state=state,
         configure=configure,
         send=process.send_signal,
         say=print,
-        answers=_answers(identity.server, process.pid, restart, replacement),
+        answers=answers,
     )
     tasks = (
         asyncio.create_task(_keep(kept, state, identity.server.port)),
         asyncio.create_task(_watch_store(identity.server, restart)),
-        asyncio.create_task(_end_when_full(Path(identity.server.store), process)),
+        asyncio.create_task(_end_when_full(store, process)),
+        asyncio.create_task(replaced.delete_when_filled(store, answers.holds_all, print)),
     )
     await asyncio.wait((ended, *tasks), return_when=asyncio.FIRST_COMPLETED)
     for task in tasks:
@@ -88,7 +89,7 @@ async def _run(state: Path) -> int:
         if task.done() and not task.cancelled():
             task.result()
     if replacement.is_set():
-        _put_aside(Path(identity.server.store))
+        replaced.put_aside(store, print)
     return abs(await ended)
 
 
@@ -173,17 +174,6 @@ def _answers(
         restart()
 
     return ServerAnswers(server.name, status, restart, replace)
-
-
-def _put_aside(store: Path) -> None:
-    """Rename what the server has stored, so that it starts empty, and delete what was put aside
-    before.
-    """
-    aside = store / ASIDE
-    shutil.rmtree(aside, ignore_errors=True)
-    if (store / STORED).exists():
-        (store / STORED).rename(aside)
-        print(f"what the server had stored is in {aside} until the next replacement")
 
 
 def _end(process: asyncio.subprocess.Process, ended: asyncio.Task[int]) -> None:

@@ -68,9 +68,11 @@ class ServerAnswers:
         self.status = status
         self.orders = {RESTART: restart, REPLACE: replace}
         self.is_replaced = False
+        self.bus: Bus | None = None
 
     async def listen(self, bus: Bus) -> None:
         """Answer over `bus`, which must be a connection to this server."""
+        self.bus = bus
 
         async def on_ask(subject: str, data: bytes) -> bytes | None:
             verb = subject.rpartition(".")[2]
@@ -82,6 +84,17 @@ class ServerAnswers:
 
         own = subjects.ask_server(self.server, "*")
         await bus.subscribe(own, on_ask, concurrent=True, places=PLACES)
+
+    async def holds_all(self) -> bool:
+        """Return whether this server is healthy and stores all that the other servers store.
+
+        False before `listen`, and while one of the others does not answer.
+        """
+        if self.bus is None:
+            return False
+        others = replacement.named([await self.status()]) - {self.server}
+        told = await _ask_all(self.bus, others)
+        return replacement.holds_all([*told, await self.status()], self.server)
 
     async def _told(self) -> ServerStatus:
         """Return the status. The mark is read last: the asker has set its own mark before."""
@@ -125,7 +138,7 @@ class ServerAnswers:
         told = [own]
         asked: dict[str, None] = {}
         try:
-            wanted = {*_names.decode(data or _encode([])), *_named(told)} - {self.server}
+            wanted = {*_names.decode(data or _encode([])), *replacement.named(told)} - {self.server}
         except msgspec.DecodeError as error:
             return f"the order names no servers ({error})"
         while wanted:
@@ -135,13 +148,8 @@ class ServerAnswers:
                 return f"{wrong[0][:64]!r} is no name of a server"
             told += await _ask_all(bus, wanted)
             asked.update(dict.fromkeys(sorted(wanted)))
-            wanted = _named(told) - {self.server, *asked}
+            wanted = replacement.named(told) - {self.server, *asked}
         return replacement.refusal(told, self.server, list(asked))
-
-
-def _named(told: Iterable[ServerStatus]) -> set[str]:
-    """Return all servers that shall store a stream."""
-    return {name for status in told for each in status.replicas for name in each.servers}
 
 
 async def _ask_all(bus: Bus, names: Iterable[str]) -> list[ServerStatus]:

@@ -15,10 +15,14 @@ from libs.common import subjects
 from libs.common.messages.server_messages import REPLACE, OrderAnswer
 from libs.common.transport.bus_nats import NatsBus
 from libs.compose import containers as c
+from libs.compose import replaced
 from services.api_gateway.agents.log_servers import REPLACE_S
-from tests.integration.bus_world import world
+from tests.integration.bus_world import LOOK_S, world
 
 pytestmark = pytest.mark.drill
+
+# Several questions of the server to the others.
+DELETED_S = 10 * replaced.LOOK_S
 
 
 async def test_servers_are_restarted_one_after_another_and_nothing_is_lost(tmp_path: Path) -> None:
@@ -46,10 +50,14 @@ async def test_exchanged_disk_is_filled_by_the_others(tmp_path: Path) -> None:
         code, said = await found.muster("bus", "replace", "nats-3")
         assert code == 0, said
         assert [found.group.lives[name] for name in c.SERVERS] == [1, 1, 2]
-        assert (found.group.store("nats-3") / "replaced").is_dir()
+        assert "the old store is kept in" in found.group.said("nats-3")
         assert set(found.submitted) <= await found.recorded()
         shown = await found.healthy()
         assert {server["streams"][0]["stream"] for server in shown["servers"]} >= {"FACTS"}
+        async with asyncio.timeout(DELETED_S):
+            while (found.group.store("nats-3") / replaced.ASIDE).exists():
+                await asyncio.sleep(LOOK_S)
+        assert "was deleted: the server holds the whole log" in found.group.said("nats-3")
 
 
 async def test_no_server_is_stopped_while_another_one_is_away(tmp_path: Path) -> None:

@@ -1,8 +1,11 @@
 """What the log's servers tell, and whether one of them may be stopped."""
 
 import msgspec
+import pytest
 
 from libs.common.messages.server_messages import Replica, ServerStatus
+from libs.common.replacement import MIB, SPARE_BYTES, holds_all
+from libs.embedded.space_watch import START_BYTES
 from services.api_gateway.views.log_servers import (
     bus_shown,
     faults,
@@ -125,3 +128,47 @@ def test_status_of_a_process_of_an_earlier_version_is_understood() -> None:
     raw = msgspec.msgpack.encode({"server": "nats-1", "life": "first", "health": "good"})
     told = msgspec.msgpack.decode(raw, type=ServerStatus)
     assert bus_shown([told]).servers[0].process_id == "first"
+
+
+def test_server_is_not_emptied_on_a_disk_without_space_for_a_second_store() -> None:
+    held = 1_000 * MIB
+    full = msgspec.structs.replace(status("nats-3"), free_bytes=held + SPARE_BYTES - 1)
+    others = [status(name, bytes=held) for name in ("nats-1", "nats-2")]
+    why = refusal([*others, full], "nats-3", replace=True)
+    assert "nats-3 has 1127 MiB free" in why and "needs 1128 MiB: free space on it" in why
+    assert refusal([*others, full], "nats-3", replace=False) == ""
+    enough = msgspec.structs.replace(full, free_bytes=held + SPARE_BYTES)
+    assert refusal([*others, enough], "nats-3", replace=True) == ""
+    assert SPARE_BYTES >= START_BYTES
+
+
+@pytest.mark.parametrize(
+    ("told", "is_full"),
+    [
+        (healthy(*NAMES), True),
+        ([*healthy("nats-1", "nats-2"), status("nats-3", last=11)], True),
+        ([*healthy("nats-1", "nats-2"), status("nats-3", last=9)], False),
+        ([*healthy("nats-1", "nats-2"), status("nats-3", "waits")], False),
+        (healthy("nats-1", "nats-3"), False),
+        (healthy("nats-1", "nats-2"), False),
+        ([*healthy("nats-1", "nats-2"), ServerStatus("nats-3", "second", "good")], False),
+        ([ServerStatus("nats-3", "second", "good")], False),
+    ],
+    ids=["same", "ahead", "behind", "unhealthy", "another silent", "silent", "empty", "alone"],
+)
+def test_server_holds_the_whole_log_when_no_other_has_more(
+    told: list[ServerStatus], is_full: bool
+) -> None:
+    assert holds_all(told, "nats-3") is is_full
+
+
+def test_server_that_lacks_a_whole_stream_does_not_hold_everything() -> None:
+    second = msgspec.structs.replace(replica(), stream="KV_snapshots")
+    others = [
+        msgspec.structs.replace(status(name), replicas=(replica(), second))
+        for name in ("nats-1", "nats-2")
+    ]
+    assert not holds_all([*others, status("nats-3")], "nats-3")
+    assert holds_all([*others, status("nats-3")], "nats-2")
+    filled = msgspec.structs.replace(status("nats-3"), replicas=(replica(), second))
+    assert holds_all([*others, filled], "nats-3")

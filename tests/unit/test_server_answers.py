@@ -14,6 +14,7 @@ from libs.common.messages.server_messages import (
     Replica,
     ServerStatus,
 )
+from libs.common.replacement import SPARE_BYTES
 from libs.common.transport.bus_memory import MemoryBus
 from libs.embedded import server_answers
 from libs.embedded.server_answers import ServerAnswers
@@ -28,6 +29,7 @@ class World:
         self.bus = MemoryBus()
         self.last = dict.fromkeys(NAMES, 10)
         self.health = dict.fromkeys(NAMES, "good")
+        self.free_bytes = 1 << 30
         self.emptied: list[str] = []
         self.answers: dict[str, ServerAnswers] = {}
 
@@ -45,7 +47,7 @@ class World:
         await asyncio.sleep(0)
         last = self.last[name]
         stored = Replica("FACTS", "nats-1", NAMES, commits=last, bytes=last, first=1, last=last)
-        return ServerStatus(name, "process", self.health[name], (), 0, (stored,))
+        return ServerStatus(name, "process", self.health[name], (), self.free_bytes, (stored,))
 
     async def order(self, name: str, data: bytes = b"") -> str:
         answer = await self.bus.request(subjects.ask_server(name, REPLACE), data, 10)
@@ -93,6 +95,25 @@ async def test_server_is_not_emptied_while_another_one_is_unhealthy_or_silent() 
     world.health["nats-3"] = "waits"
     assert "nats-3 is not healthy" in await world.order("nats-1")
     assert await world.farewell() == []
+
+
+async def test_server_is_not_emptied_on_a_disk_without_space_for_a_second_store() -> None:
+    world = World()
+    await world.begin(*NAMES)
+    world.free_bytes = SPARE_BYTES
+    assert "has 128 MiB free, and a new store" in await world.order("nats-1")
+    assert await world.farewell() == []
+
+
+async def test_server_asks_the_others_whether_it_holds_the_whole_log() -> None:
+    world = World()
+    alone = ServerAnswers("nats-1", partial(world.status, "nats-1"), print)
+    assert not await alone.holds_all()
+    await world.begin(*NAMES)
+    assert await world.answers["nats-1"].holds_all()
+    world.last["nats-1"] = 9
+    assert not await world.answers["nats-1"].holds_all()
+    assert await world.answers["nats-2"].holds_all()
 
 
 async def test_refused_order_leaves_no_mark() -> None:

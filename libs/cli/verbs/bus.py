@@ -85,8 +85,9 @@ def replace(server: str, timeout: str) -> None:
     """Start SERVER with an empty store, and wait until the other servers have filled it.
 
     Use it for a server that runs but whose files are damaged. The other servers must be healthy.
-    The old files stay beside the new store until the next replacement. If the disk of a server was
-    lost, do not use this command: start the server again with an empty disk.
+    The old files stay beside the new store until the server holds the whole log, so its disk needs
+    space for both. If the disk of a server was lost, do not use this command: start the server
+    again with an empty disk.
 
     \b
     muster bus replace nats-2

@@ -29,7 +29,7 @@ async def restart_server(request: Request, server: str) -> Response:
 async def replace_server(request: Request, server: str) -> Response:
     """Start a server of the log with an empty store, which the others fill.
 
-    Refused with 409 unless all others are healthy.
+    Refused with 409 unless all others are healthy and its disk has space for a second store.
     """
     return await _order(request, server, REPLACE)
 

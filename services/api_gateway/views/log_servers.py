@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from libs.common.messages.server_messages import Replica, ServerStatus
-from libs.common.replacement import GOOD, losses
+from libs.common.replacement import GOOD, lack_of_space, losses
 
 SILENT: Final = "silent"
 
@@ -95,8 +95,8 @@ def faults(told: Sequence[ServerStatus], but: str = "") -> list[str]:
 def refusal(told: Sequence[ServerStatus], server: str, replace: bool) -> str:
     """Return why this server may not be stopped now; empty if it may.
 
-    `replace`: its store will be empty, so the others must hold everything. Ask it before the
-    others, because the log grows meanwhile.
+    `replace`: its store will be empty, so the others must hold everything, and its disk must have
+    space for a second store. Ask it before the others, because the log grows meanwhile.
     """
     others = [name for name in names(told) if name != server]
     if server not in {status.server for status in told}:
@@ -105,7 +105,9 @@ def refusal(told: Sequence[ServerStatus], server: str, replace: bool) -> str:
     if replace and not others:
         return f"{server} is the only server: an empty store would lose the log"
     found = [*faults(told, but=server), *(losses(told, server) if replace else ())]
-    return f"the other servers must be healthy first: {'; '.join(found)}" if found else ""
+    if found:
+        return f"the other servers must be healthy first: {'; '.join(found)}"
+    return "; ".join(lack_of_space(told, server)) if replace else ""
 
 
 def growth_refusal(told: Sequence[ServerStatus], count: int) -> str:

@@ -1,0 +1,61 @@
+"""The old store of a server that was told to start with an empty one.
+
+It stays beside the new store, on the same disk, until the server holds the whole log, or until the
+disk has too little space for the server.
+Tests: tests/unit/test_replaced_store.py, tests/integration/test_bus_servers.py.
+"""
+
+import asyncio
+import shutil
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final
+
+from libs.embedded import space_watch
+
+# The folder that nats-server creates in its store, and its name after a replacement.
+STORED: Final = "jetstream"
+ASIDE: Final = "replaced"
+# Between two questions whether the server holds the whole log.
+LOOK_S: Final = 2.0
+
+Say = Callable[[str], object]
+
+
+def put_aside(store: Path, say: Say) -> None:
+    """Rename the server's files, so that it starts empty. Delete an older copy."""
+    aside = store / ASIDE
+    shutil.rmtree(aside, ignore_errors=True)
+    if (store / STORED).exists():
+        (store / STORED).rename(aside)
+        say(f"the old store is kept in {aside} until the server holds the whole log")
+
+
+def make_space(store: Path, say: Say) -> None:
+    """Delete the old store if the disk has too little space to start the server."""
+    aside = store / ASIDE
+    free = space_watch.free_bytes(store)
+    if free is not None and free < space_watch.START_BYTES and aside.exists():
+        _delete(aside, say, "the disk has too little space to start the server")
+
+
+async def delete_when_filled(
+    store: Path, holds_all: Callable[[], Awaitable[bool]], say: Say
+) -> None:
+    """Delete the old store once `holds_all` returns that the server holds the whole log.
+
+    Run until cancelled.
+    """
+    aside = store / ASIDE
+    while await asyncio.to_thread(aside.exists):
+        await asyncio.sleep(LOOK_S)
+        if await holds_all():
+            await asyncio.to_thread(_delete, aside, say, "the server holds the whole log")
+    await asyncio.Event().wait()
+
+
+def _delete(aside: Path, say: Say, why: str) -> None:
+    """Delete the old store, or what can be deleted of it."""
+    shutil.rmtree(aside, ignore_errors=True)
+    if not aside.exists():
+        say(f"the old store in {aside} was deleted: {why}")
