@@ -75,7 +75,7 @@ STAY: Final[dict[str, str]] = {
         scheduler.service.SILENCE_CHECK_NS
         drains.FORGOTTEN_NS drains.LISTEN_NS connection_nats.PING_S
         connection_nats.LEAVES_SILENT_SERVER_S feed_nats.LEAVES_S feed_nats.SHORT_S
-        feed_nats.ASKS_LEADER_S
+        feed_nats.ASKS_LEADER_S feed_nats.ASKS_AGAIN_S
         reconnecting.CLOSE_S
         reconnecting.PAUSE_S second_connection.LOOK_S""",
     (

@@ -33,8 +33,8 @@ IDLE_S: Final = 0.5
 # Pause between tries to subscribe, and time for calls that may fail while unsubscribing.
 GAP_PAUSE_S: Final = 0.25
 UNSUBSCRIBE_S: Final = 1.0
-# Without an answer for this long, which is more than an election takes, the client changes servers:
-# its own may be cut off from the others.
+# The client changes servers after this time from the first question without an answer: its server
+# may be cut off from the others. It is more than an election takes.
 LEAVES_S: Final = 10.0
 # Without a message or a server heartbeat for this long, the feed ends.
 SILENCE_S: Final = 3.0
@@ -43,6 +43,8 @@ SILENCE_S: Final = 3.0
 SHORT_S: Final = 10.0
 # A feed without anything new asks the stream's leader at this interval.
 ASKS_LEADER_S: Final = 5.0
+# After a question without an answer, the feed asks again after this pause.
+ASKS_AGAIN_S: Final = 0.5
 # In a server's heartbeat: the last stream sequence that it has delivered.
 DELIVERED: Final = "Nats-Last-Stream"
 # Number of tokens in a delivery's reply subject without domain and account.
@@ -117,27 +119,38 @@ class Feed:
     async def _ask_leader(self) -> None:
         """Set `left` when the stream's leader cannot be asked, or has more than came in time."""
         loop = asyncio.get_running_loop()
-        asked = loop.time()
+        answered = loop.time()
         while not self.left:
-            await asyncio.sleep(ASKS_LEADER_S)
-            if self.question or loop.time() - self.grew < ASKS_LEADER_S:
-                asked = loop.time()
+            quiet_s = loop.time() - max(answered, self.grew)
+            if self.question or quiet_s < ASKS_LEADER_S:
+                await asyncio.sleep(ASKS_LEADER_S if self.question else ASKS_LEADER_S - quiet_s)
                 continue
-            before = self.after
+            self.left = await self._is_withheld()
+            answered = loop.time()
+
+    async def _is_withheld(self) -> bool:
+        """Ask the stream's leader. Return whether it has commits that do not come.
+
+        Also true if it cannot be asked for LEAVES_S: the client has left its server then.
+        """
+        asked, before = asyncio.get_running_loop().time(), self.after
+        while self.grew <= asked:
             try:
                 info = await self.client.jetstream(timeout=ASK_TIMEOUT_S).stream_info(
                     subjects.STREAM
                 )
             except (NatsError, TimeoutError, OSError):
                 heed()
-                since = await self._left(asked)
-                self.left, asked = since != asked, since
+                await asyncio.sleep(ASKS_AGAIN_S)
+                if await self._left(asked) != asked:
+                    return True
                 continue
-            asked = loop.time()
             await asyncio.sleep(IDLE_S)
             if int(info.state.last_seq) > before == self.after and not self.question:
                 logger.warning("the subscription withholds commits after %d", before)
-                self.left = True
+                return True
+            break
+        return False
 
     async def _growth(self) -> None:
         self.grown.clear()
