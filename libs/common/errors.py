@@ -18,6 +18,10 @@ class Unavailable(MusterError):
     """
 
 
+class NotRecorded(Unavailable):
+    """The log certainly does not have these facts, because they were never sent to it."""
+
+
 class NoListener(Unavailable):
     """No process listens on the subject of a request: the one that did has ended or is cut off."""
 

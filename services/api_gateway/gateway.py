@@ -15,7 +15,7 @@ from typing import Final
 from libs.common import facts as f
 from libs.common import reading, subjects
 from libs.common.agreement.follower import Agreement
-from libs.common.errors import Refused, Unavailable
+from libs.common.errors import NotRecorded, Refused, Unavailable
 from libs.common.facts import AnyFact, Commit
 from libs.common.messages import OutputChunk
 from libs.common.model import JobId, NodeId
@@ -81,7 +81,7 @@ ENTRY_BYTES: Final = 250
 TENANT_PART: Final = 50
 TENANT_BYTES_MIN: Final = 1 << 20
 NOT_RECORDED: Final = "It was not recorded: try again"
-UNKNOWN: Final = "It may have been recorded: check before you repeat it"
+UNKNOWN: Final = "It is unknown whether it was recorded: check before you repeat it"
 # Node, job, attempt, stream, offset.
 OutputKey = tuple[NodeId, JobId, int, str, int]
 
@@ -368,9 +368,10 @@ class Gateway:
                 f"run and have disk space. {NOT_RECORDED if known else UNKNOWN}"
             )
             raise Unavailable(text) from error
-        except (Refused, Unavailable) as error:
-            text = f"{kind} may not have been recorded ({error}): check before you repeat it"
-            raise Unavailable(text) from error
+        except (Refused, NotRecorded) as error:
+            raise NotRecorded(f"{kind} was not recorded: {error}") from error
+        except Unavailable as error:
+            raise Unavailable(f"{kind}: {error}. {UNKNOWN}") from error
         return seq
 
     async def settle(self, seq: int) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from libs.common import facts as f
 from libs.common import fold, subjects
-from libs.common.errors import Corrupt, Fenced, Unavailable
+from libs.common.errors import Corrupt, Fenced, NotRecorded, Unavailable
 from libs.common.model import JobId
 from libs.common.process.clock import SystemClock
 from libs.common.state.cluster import Cluster
@@ -126,6 +126,30 @@ async def test_withdrawn_facts_are_not_stored_and_the_others_are(logs: Logs) -> 
     with contextlib.suppress(asyncio.CancelledError):
         await task
     assert await jobs(log) == ["j0", "j2"]
+
+
+async def test_writer_that_ends_tells_which_facts_were_never_sent(logs: Logs) -> None:
+    log = await logs()
+    writer, sent = await attached(log), asyncio.Event()
+    append = log.append
+
+    async def unanswered(subject: str, data: bytes, expected: int) -> int:
+        await append(subject, data, expected)
+        sent.set()
+        await asyncio.Event().wait()
+        return 0
+
+    log.append = unanswered  # type: ignore[method-assign]
+    task = asyncio.create_task(writer.run())
+    first = writer.put([admitted(0)])
+    await sent.wait()
+    waiting = writer.put([admitted(1)])
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    assert isinstance(waiting.exception(), NotRecorded)
+    assert type(first.exception()) is Unavailable
+    assert await jobs(log) == ["j0"]
 
 
 async def test_facts_keep_their_order_and_share_commits(logs: Logs) -> None:

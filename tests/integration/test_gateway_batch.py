@@ -227,7 +227,10 @@ async def test_jobs_that_the_log_does_not_take_are_unavailable(tmp_path: Path) -
         found = await submit(world, GOOD, WRONG)
         assert [each["status"] for each in found["jobs"]] == [503, 422]
         problem = await submit(world, GOOD, status=503, all_or_nothing=True)
-        assert "may have been recorded" in problem["detail"] or "not recorded" in problem["detail"]
+        assert (
+            "unknown whether it was recorded" in problem["detail"]
+            or "not recorded" in problem["detail"]
+        )
         assert "no job of this batch" not in problem["detail"] and "job" not in problem
 
 
@@ -247,7 +250,7 @@ async def test_batch_ends_where_the_log_does_not_take_its_jobs(tmp_path: Path) -
         found = await submit(world, {**large, "name": "prep"}, *[large] * 6, after)
         assert {each["status"] for each in found["jobs"]} == {503}
         details = [each["problem"]["detail"] for each in found["jobs"]]
-        assert "may have been recorded" in details[0]
+        assert "unknown whether it was recorded" in details[0]
         assert details[-1].startswith("this job was not submitted, because earlier jobs")
         await world.gateway.writer.emptied()
         assert not any(fact.spec.after for fact in await submissions(world))

@@ -380,4 +380,5 @@ async def test_gateway_that_stands_down_answers_open_requests(
         world.log.append = unanswered  # type: ignore[method-assign]
         world.writers.log = MemoryLog(world.log.stream)
         answer = await world.ask("POST", "/v1/jobs", 503, json={"command": ["true"]})
-        assert "job.submitted may not have been recorded (this process stopped" in answer["detail"]
+        assert "job.submitted: this process stopped before the log" in answer["detail"]
+        assert "It is unknown whether it was recorded" in answer["detail"]

@@ -8,12 +8,12 @@ gateways and the agents use it.
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from libs.common import facts as f
 from libs.common import reading
-from libs.common.errors import Fenced, Refused, Unavailable
+from libs.common.errors import Fenced, NotRecorded, Refused, Unavailable
 from libs.common.facts import AnyFact, Commit
 from libs.common.process.clock import Clock, warn_if_behind
 from libs.common.transport.fair_groups import FairGroups, Group
@@ -179,7 +179,8 @@ class Writer:
     async def run(self) -> None:
         """Commit queued facts until cancelled.
 
-        Raises Fenced, Unavailable or Corrupt. At its end all waiting futures raise Unavailable.
+        Raises Fenced, Unavailable or Corrupt. At its end the futures of the commit in flight raise
+        Unavailable, and those of groups that were never sent NotRecorded.
         """
         groups: list[Group] = []
         try:
@@ -195,11 +196,8 @@ class Writer:
                         if not group.future.done():
                             group.future.set_result(seq)
         finally:
-            for group in (*groups, *self._waiting):
-                if not group.future.done():
-                    group.future.set_exception(
-                        Unavailable("this process stopped before the log had answered")
-                    )
+            _fail(groups, Unavailable("this process stopped before the log had answered"))
+            _fail(self._waiting, NotRecorded("this process stopped before it was sent"))
 
     def _next(self) -> tuple[list[Group], bytes]:
         """Return the next commit, with as many groups as fit into its bound of bytes.
@@ -304,3 +302,10 @@ class Writer:
             text = f"the log stored no commit on {self.subject} for {self.budget_s:.0f} s"
             raise Unavailable(f"{text}: check that its servers run and that their disks have space")
         await asyncio.sleep(pause_s)
+
+
+def _fail(groups: Iterable[Group], error: Unavailable) -> None:
+    """Raise the error in the groups' futures that have no result yet."""
+    for group in groups:
+        if not group.future.done():
+            group.future.set_exception(error)
