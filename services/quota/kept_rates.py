@@ -35,6 +35,7 @@ class KeptRates:
         self.epoch = epoch
         self.revisions = [0] * PAGES
         self.locks = [asyncio.Lock() for _ in range(PAGES)]
+        self.restoring = asyncio.Lock()
         self.restored = False
         self.failed = False
 
@@ -72,11 +73,17 @@ class KeptRates:
             self.failed = True
 
     async def _restore(self) -> None:
-        """Read what earlier processes gave. Raises Unavailable, Fenced."""
-        found = await asyncio.gather(*(self.store.get(number) for number in range(PAGES)))
-        self.revisions = [revision for _, revision in found]
-        self.rates.restore(page for data, _ in found if (page := self._read(data)) is not None)
-        self.restored = True
+        """Read what earlier processes gave, once. Raises Unavailable, Fenced.
+
+        A second reading would count this process's own pages as another one's.
+        """
+        async with self.restoring:
+            if self.restored:
+                return
+            found = await asyncio.gather(*(self.store.get(number) for number in range(PAGES)))
+            self.revisions = [revision for _, revision in found]
+            self.rates.restore(page for data, _ in found if (page := self._read(data)) is not None)
+            self.restored = True
 
     async def cover(self, account: Account) -> None:
         """Return when a stored mark covers what the account got. Raises Unavailable, Fenced."""
@@ -86,6 +93,8 @@ class KeptRates:
                 if not self.restored or self.rates.is_covered(account):
                     return
                 await self._store(number)
+            if self.rates.is_covered(account):
+                return
         raise Unavailable("other processes keep writing the rates: ask again")
 
     async def _store(self, number: int) -> None:
