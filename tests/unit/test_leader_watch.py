@@ -86,7 +86,7 @@ def test_a_follower_that_was_paused_counts_again() -> None:
 
 def test_a_follower_that_was_cut_off_waits_for_the_leader_to_reconnect() -> None:
     watch = watching()
-    watch.deaf(T0)
+    watch.lost_bus(T0)
     watch.absent()
     watch.absent()
     assert not watch.is_gone(T0 + 200 * MS)
@@ -110,7 +110,7 @@ def test_leader_that_answers_every_request_within_a_term_is_never_gone() -> None
         for _ in range(200):
             asked, now = now, now + ASK_NS
             if chance.random() < 0.05:
-                watch.deaf(now)
+                watch.lost_bus(now)
             watch.answered(asked, now)
             assert not watch.is_gone(now)
 
@@ -125,7 +125,7 @@ def test_leader_that_ended_is_gone_whatever_happened_before() -> None:
             if act == 0:
                 watch.absent()
             elif act == 1:
-                watch.deaf(now)
+                watch.lost_bus(now)
             else:
                 watch.began(now)
         gone = silent_until(watch, now, now + 3 * TERM_MS * MS)

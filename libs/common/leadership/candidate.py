@@ -136,7 +136,7 @@ class Candidate:
         except Unavailable:
             now = self.clock.boot_ns()
             if now - asked < within_s * AT_ONCE * 1e9:
-                self.watch.deaf(now)
+                self.watch.lost_bus(now)
         else:
             if answer.isdigit() and int(answer) >= self.epoch:
                 self.epoch = int(answer)

@@ -57,7 +57,7 @@ class LeaderWatch:
         """Note a request that found no listener."""
         self.absences += 1
 
-    def deaf(self, now: int) -> None:
+    def lost_bus(self, now: int) -> None:
         """Note that this process itself does not reach the bus."""
         self.heard, self.absences = now, 0
         self.grace_until = max(self.grace_until, now + min(RECONNECT_MS, self.term_ms) * MS)

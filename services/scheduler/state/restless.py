@@ -19,10 +19,10 @@ class Restless:
     """The models and nodes to check again.
 
     `models` may need more or fewer replicas. `draining` are retired replicas that are not stopped
-    yet. `quiet` are the silent nodes at the last check. `kept_stale`: what nodes keep of models
-    must be checked again; at `kept_look_ns` it is checked although nothing changed. `kept_alone`:
-    since when devices have weights of a model without a replica of it, by key of the request.
-    `locks` are the claims on locks to check again.
+    yet. `quiet` are the quiet nodes (`Leases.quiet`) at the last check. `kept_stale`: what nodes
+    keep of models must be checked again; at `kept_look_ns` it is checked although nothing changed.
+    `kept_alone`: since when devices have weights of a model without a replica of it, by key of the
+    request. `locks` are the claims on locks to check again.
     """
 
     def __init__(self) -> None:
