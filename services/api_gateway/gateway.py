@@ -1,10 +1,9 @@
-"""The gateway's state and its loop: it folds facts into one Cluster and records requests with one
-Writer.
+"""The gateway's state and its loop: one Cluster folds facts, one Writer records requests.
 
 It makes no decision about jobs. A request is answered only when its own commit is stored *and*
 folded back, so that the client sees the change in its next read. Fenced (another process writes
-this instance's subject), Corrupt and Unavailable end the process: the service manager starts it
-again, and it replays. Tests: tests/integration/test_gateway_*.py.
+this instance's subject) and Corrupt end the process: the service manager starts it again, and it
+replays. While the log stores nothing, it retries. Tests: tests/integration/test_gateway_*.py.
 """
 
 import asyncio
@@ -146,6 +145,7 @@ class Gateway:
             subject=subjects.gateway(settings.instance),
             seen=lambda: self.cluster.seq,
             budget_s=settings.log_append_ms / 1_000,
+            gives_up=False,
         )
         self.access = Recorder(
             self.clock,

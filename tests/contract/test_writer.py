@@ -178,6 +178,23 @@ async def test_waiting_futures_fail_when_the_writer_ends(logs: Logs) -> None:
     assert not was_stored(waiting[-1])
 
 
+@pytest.mark.parametrize("gives_up", [True, False], ids=["gives up", "goes on"])
+async def test_writer_gives_up_after_its_budget_or_retries_until_the_log_stores_the_commit(
+    logs: Logs, gives_up: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = Faulty(await logs(), *["lost"] * 4)
+    writer = Writer(log, SystemClock(), SUBJECT, lambda: 0, budget_s=0.1, gives_up=gives_up)
+    await writer.attach()
+    if gives_up:
+        with pytest.raises(Unavailable, match="check that its servers run"):
+            await writer.commit([admitted(1)])
+        return
+    assert await writer.commit([admitted(1)]) == await writer.commit([admitted(2)]) - 1
+    assert caplog.text.count("check that its servers run") == 1
+    assert caplog.text.count("stores commits on facts.quota again") == 1
+    assert await jobs(log.log) == ["j1", "j2"]
+
+
 async def test_a_group_is_never_divided(logs: Logs) -> None:
     log = await logs()
     async with running(log) as writer:

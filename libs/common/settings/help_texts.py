@@ -347,8 +347,8 @@ HELP: Final = {
     "ready_lag_commits": "Gateway: not ready if it is this many commits behind the log.",
     "log_connect_ms": "All services: time for a NATS server to accept the first connection.",
     "log_append_ms": (
-        "Gateway, quota, scheduler: the process exits if the log stores no commit for this long. "
-        "An election takes 4 to 9 seconds."
+        "Quota, scheduler: the process exits if the log stores no commit for this long. An "
+        "election takes 4 to 9 seconds. A gateway logs an error then, and retries."
     ),
     "up_ready_ms": "muster up: time for the gateway to become ready before `muster up` reports it.",
     "up_stop_ms": "muster up: time for a service to stop before it is killed.",

@@ -2,7 +2,7 @@
 
 If the outcome of an append is unknown, the writer reads the subject's last message from the leader.
 If it is the commit, the append succeeded. If it is the expected one, the writer retries with the
-same id (bounded). Anything else means that the writer is fenced. The shell (`service.py`), the
+same id. Anything else means that the writer is fenced. The shell (`service.py`), the
 gateways and the agents use it.
 """
 
@@ -19,8 +19,8 @@ from libs.common.process.clock import Clock, warn_if_behind
 from libs.common.transport.fair_groups import FairGroups, Group
 from libs.common.transport.log import AppendRefused, AppendUnknown, Entry, Log, shorter
 
-# An election takes 4 to 9 s. After this time the process exits, and its service manager restarts
-# it.
+# An election takes 4 to 9 s. After this time without a stored commit the writer gives up: the
+# process exits, and its service manager restarts it.
 APPEND_BUDGET_S: Final = 45.0
 RETRY_FIRST_S: Final = 0.05
 RETRY_MAX_S: Final = 1.0
@@ -49,6 +49,8 @@ class Writer:
 
     `seen` returns the sequence applied so far; it is called when facts are put, and a commit
     carries the lowest value of its groups. `epoch` (term or incarnation) is read at each commit.
+    `gives_up`: after `budget_s` without a stored commit, raise Unavailable; otherwise log an error
+    and go on.
     """
 
     def __init__(
@@ -58,9 +60,12 @@ class Writer:
         subject: str,
         seen: Callable[[], int],
         budget_s: float = APPEND_BUDGET_S,
+        gives_up: bool = True,
     ) -> None:
         self.log = log
         self.budget_s = budget_s
+        self.gives_up = gives_up
+        self.is_late = False
         self.clock = clock
         self.subject = subject
         self.seen = seen
@@ -239,7 +244,7 @@ class Writer:
         return groups
 
     async def commit(self, facts: Sequence[AnyFact]) -> int:
-        """Append one commit and return its sequence. Retry for up to `budget_s`."""
+        """Append one commit and return its sequence. Retry as `run` does."""
         return await self._store(self._encode(facts, self.seen()))
 
     def _encode(self, facts: Sequence[AnyFact], seen: int) -> bytes:
@@ -268,7 +273,9 @@ class Writer:
         seq = await self._append(data)
         if seq <= seen and not reading.is_untrusted(self.subject):
             raise shorter(seq, seen)
-        self.in_flight = b""
+        if self.is_late:
+            logger.warning("the log stores commits on %s again", self.subject)
+        self.in_flight, self.is_late = b"", False
         self.expected, self.number, self.acked_boot_ns = seq, f.next_number(self.number), sent
         return seq
 
@@ -298,9 +305,15 @@ class Writer:
                 pause_s = min(2 * pause_s, RETRY_MAX_S)
 
     async def _pause(self, began: int, pause_s: float) -> None:
-        if self.clock.boot_ns() - began > self.budget_s * 1e9:
-            text = f"the log stored no commit on {self.subject} for {self.budget_s:.0f} s"
-            raise Unavailable(f"{text}: check that its servers run and that their disks have space")
+        if self.clock.boot_ns() - began > self.budget_s * 1e9 and not self.is_late:
+            text = (
+                f"the log stored no commit on {self.subject} for {self.budget_s:.0f} s: check that "
+                "its servers run and that their disks have space"
+            )
+            if self.gives_up:
+                raise Unavailable(text)
+            logger.error("%s", text)
+            self.is_late = True
         await asyncio.sleep(pause_s)
 
 
