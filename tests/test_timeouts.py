@@ -45,7 +45,8 @@ STAY: Final[dict[str, str]] = {
         client.timing.PROGRESS_S client.timing.AGAIN_MAX_S
         client.retries.PAUSE_FIRST_S client.retries.PAUSE_MAX_S
         cluster_verify.ANSWER_S following.locked.STEP_S following.locked.PATIENT_S
-        following.locked.KILL_S following.locked.KILL_PAUSE_S locks.NS_PER_S following.running.OTHERS_S slurm.requests.WHY_S slurm.times.UNITS_S
+        following.locked.KILL_S following.locked.KILL_PAUSE_S locks.NS_PER_S
+        following.running.OTHERS_S slurm.requests.WHY_S slurm.times.UNITS_S
         completion_names.ENDS_S""",
     "the default or the bound of a field of a request, which the asker chooses": """
         trace_intents.DURATION_MAX_S
@@ -288,7 +289,8 @@ STAY: Final[dict[str, str]] = {
         positions.AGAIN_S notifications.TEST_EVERY_S""",
     "a backup or a restore at a terminal, which the user can end and repeat": """
         renewal.ANSWER_S remote.CONNECT_S remote.COMMAND_S rollout.POLL_S
-        deploy.leaders.KEPT_NS copies_nats.ASK_TIMEOUT_S s3.REQUEST_S s3.FIRST_PAUSE_S backing_up.LEFT_S building.STOP_S
+        deploy.leaders.KEPT_NS copies_nats.ASK_TIMEOUT_S s3.REQUEST_S s3.FIRST_PAUSE_S
+        backing_up.LEFT_S building.STOP_S
         backup.commands.CONNECT_S""",
     "`make release`, which a developer can end and repeat": """
         release.audit.TOOL_S licences.READ_S trial.INSTALL_S trial.STEP_S""",
