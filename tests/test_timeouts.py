@@ -96,6 +96,7 @@ STAY: Final[dict[str, str]] = {
         peers.FETCH_TIMEOUT_S placed.PLACED_WAIT_S stream_nats.ASK_TIMEOUT_S
         stream_nats.DEDUPE_WINDOW_S trimmer.POSITION_S
         node_budget.REPEAT_NS uploads_nats.ASK_TIMEOUT_S uploads_nats.OVERTAKEN_S vitals.ASK_S
+        vitals.FRESH_S
         writer.APPEND_BUDGET_S
         writer.RETRY_FIRST_S writer.RETRY_MAX_S""",
     "a supervisor, its zygote and its job on one machine: the end is sure whatever they are": """
@@ -289,7 +290,8 @@ STAY: Final[dict[str, str]] = {
         positions.AGAIN_S notifications.TEST_EVERY_S""",
     "a backup or a restore at a terminal, which the user can end and repeat": """
         renewal.ANSWER_S remote.CONNECT_S remote.COMMAND_S rollout.POLL_S
-        deploy.leaders.KEPT_NS copies_nats.ASK_TIMEOUT_S s3.REQUEST_S s3.FIRST_PAUSE_S
+        deploy.leaders.KEPT_NS deploy.plan.HEALTH_MIN_S deploy.plan.HEALTH_MAX_S
+        copies_nats.ASK_TIMEOUT_S s3.REQUEST_S s3.FIRST_PAUSE_S
         backing_up.LEFT_S building.STOP_S
         backup.commands.CONNECT_S""",
     "`make release`, which a developer can end and repeat": """

@@ -20,6 +20,9 @@ SETTING: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
 CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 FOLDER: Final = re.compile(r"/[A-Za-z0-9_./-]{1,200}")
 ESCAPED: Final = str.maketrans({"\\": "\\\\", '"': '\\"'})
+# The services of a healthy head keep their leaders for some seconds (`leaders.py`).
+HEALTH_MIN_S: Final = 30
+HEALTH_MAX_S: Final = 86_400
 NODES_MAX: Final = 2_000
 EXAMPLE: Final = """\
 # A cluster of one head, which runs the log and all services, and nodes. Edit, then run
@@ -119,6 +122,10 @@ def faults(plan: Plan) -> list[str]:
     for name in REPLICATED:
         if not 1 <= (number := getattr(plan.head, name)) <= len(INSTANCES):
             found.append(f"head.{name}: {number} is out of range: use 1 to {len(INSTANCES)}")
+    if not HEALTH_MIN_S <= plan.health_s <= HEALTH_MAX_S:
+        found.append(
+            f"health_s: {plan.health_s} is out of range: use {HEALTH_MIN_S} to {HEALTH_MAX_S}"
+        )
     if len(plan.nodes) > NODES_MAX:
         found.append(f"nodes: {len(plan.nodes)} are more than {NODES_MAX}")
     for field in ("prefix", "state", "units"):

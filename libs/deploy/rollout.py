@@ -351,7 +351,7 @@ class Rollout:
         return {name: int(found["node"]["incarnation"])} if found is not None else {}
 
     def _wait(self, name: str, is_healthy: Callable[[], bool]) -> None:
-        deadline, fault = time.monotonic() + self.plan.health_s, "it does not report as healthy"
+        deadline, fault = time.monotonic() + self.plan.health_s, "it is not healthy for long enough"
         while time.monotonic() < deadline:
             try:
                 if is_healthy():

@@ -20,6 +20,8 @@ from libs.common.transport.bus import Bus
 from services.api_gateway.control_plane.plane import ControlPlane
 
 ASK_S: Final = 1.0
+# An older answer does not tell whether a node is heard now.
+FRESH_S: Final = 5.0
 MS: Final = 1_000_000
 
 _decoder = msgspec.msgpack.Decoder(Vitals)
@@ -59,8 +61,11 @@ class Pulse:
             await asyncio.sleep(every_s)
 
     def is_unheard(self, node_id: NodeId) -> bool:
-        """Return whether the scheduler has not heard the node for a lease and its margin."""
-        return node_id in self.vitals.unheard
+        """Return whether the scheduler has not heard the node for a lease and its margin. False
+        while no scheduler answers.
+        """
+        is_fresh = self.clock.wall_ns() - self.at_ns < FRESH_S * 1e9
+        return is_fresh and node_id in self.vitals.unheard
 
     def heard_ns(self, node_id: NodeId) -> int:
         """Return when the scheduler last heard the node; 0 if unknown."""

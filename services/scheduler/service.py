@@ -200,7 +200,7 @@ class Scheduler:
             if isinstance(fact, NodeReturned):
                 self.leases.returned(self.acked, fact.node_id, self.clock.boot_ns())
             if isinstance(fact, NodeDeclaredDead):
-                self.leases.dead[fact.node_id] = fact.incarnation
+                self.leases.declare_dead(self.acked, fact.node_id, self.clock.boot_ns())
         if self.claimed:
             self.outbox.controls(self.acked, entry.seq, facts)
             self.outbox.keeps(self.acked, entry.seq, commit.facts, changes)
@@ -310,6 +310,8 @@ class Scheduler:
         said = (beat.lease_sent_ns, beat.echo_ns)
         self.leases.hear(self.acked, beat.node_id, now, taken, *said)
         self.renewals.hear(self.acked, beat, now)
+        # The observation is up to 100 ms old.
+        self.observed = self.observed.without(beat.node_id)
         # An agent with an older roster counts a leaving node, or goes by a former timing.
         counts_alike = beat.roster_seq >= roster_needed(self.acked) or not node.peer_address
         # A deaf node gets no lease, so that it is lost. While none can be lost, that would last.
@@ -319,10 +321,8 @@ class Scheduler:
         return self._lease(beat, OK, self._grant(beat, now) if usable else 0)
 
     def _grant(self, beat: Heartbeat, now: int) -> int:
-        granted = self.leases.grant(self.acked, beat.node_id, now)
+        granted = self.leases.grant(self.acked, beat.node_id, now, beat.sent_boot_ns)
         self.renewals.grant(beat, now)
-        # The observation is up to 100 ms old.
-        self.observed = self.observed.without(beat.node_id)
         return self.settings.stop_lease_ms if self.extended else granted
 
     def _lease(self, beat: Heartbeat, verdict: str, lease_ms: int) -> bytes:

@@ -12,6 +12,8 @@ from libs.common import facts as f
 from libs.common import subjects
 from libs.common.errors import Fenced
 from libs.common.folds import job_fold
+from libs.common.life import node_life
+from libs.common.messages import Vitals
 from libs.common.model import GpuId, NodeId
 from libs.common.transport.log_memory import MemoryStream
 from libs.common.transport.snapshot_store import MemorySnapshots
@@ -299,6 +301,24 @@ async def test_two_gateways_of_their_own_names_see_each_others_jobs(tmp_path: Pa
         job = await first.submit()
         await second.settle()
         assert await second.ask("GET", f"/v1/jobs/{job['id']}") == job
+
+
+async def test_a_node_that_the_scheduler_does_not_hear_can_be_declared_dead(world: World) -> None:
+    await world.run_to("running")
+    pulse = world.gateway.pulse
+    pulse.vitals = Vitals(epoch=1, heard_ms_ago={}, unheard=(NodeId("n1"),))
+    await world.ask("POST", "/v1/nodes/n1/dead", 409)  # the scheduler's answer is too old
+    pulse.at_ns = pulse.clock.wall_ns()
+    for shown in (
+        (await world.ask("GET", "/v1/nodes/n1"))["node"],
+        (await world.ask("GET", "/v1/nodes"))["nodes"][0],
+        await world.ask("POST", "/v1/nodes/n1/dead", 202),
+    ):
+        assert shown["state"] == "healthy"
+    assert (await world.ask("GET", "/v1/nodes/n1"))["node"]["reason"] == node_life.UNHEARD
+    await world.ask("POST", "/v1/nodes/n1/dead", 202)
+    said = (await world.ask("GET", "/v1/events?kind=node.declared_dead"))["events"]
+    assert len(said) == 2
 
 
 async def test_only_a_lost_node_can_be_declared_dead(world: World) -> None:

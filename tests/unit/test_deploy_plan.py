@@ -46,6 +46,7 @@ def test_the_example_is_valid(tmp_path: Path, wheel: Path) -> None:
         ({"unknown": 1}, "unknown"),
         ({"head": "h"}, "head"),
         ({"head": {"ssh": "h", "listen": "h", "schedulers": 0}}, "head.schedulers: 0 .* 1 to 3"),
+        ({"health_s": 6}, "health_s: 6 is out of range: use 30 to"),
         ({"head": {"ssh": "h", "listen": "h", "quotas": 4}}, "head.quotas: 4 .* 1 to 3"),
         ({"head": {"ssh": "h", "listen": "h", "audits": "x"}}, "head.audits"),
     ],

@@ -63,6 +63,22 @@ def test_a_node_that_says_that_another_one_returned_gives_it_no_lease() -> None:
     assert list(reader.scheduler.leases.granted) == [VICTIM]
 
 
+def test_an_operators_word_counts_if_a_gateway_records_it_while_the_node_is_unheard() -> None:
+    reader = Reader()
+    reader.read(subjects.SCHEDULER, f.TermBegan(instance="s1"))
+    reader.read(subjects.node(VICTIM), registered(VICTIM))
+    dead = f.NodeDeclaredDead(node_id=VICTIM, incarnation=1, lost=0)
+    leases, now = reader.scheduler.leases, SystemClock().boot_ns()
+    leases.hear(reader.scheduler.acked, VICTIM, now, True)
+    reader.read(subjects.gateway("g"), dead)
+    assert leases.dead == {}
+    leases.heard[VICTIM] = now - 60 * 1_000_000_000
+    reader.read(LIAR, dead)
+    assert leases.dead == {}
+    reader.read(subjects.gateway("g"), dead)
+    assert leases.dead == {VICTIM: 1}
+
+
 @pytest.mark.parametrize(
     "fact",
     [

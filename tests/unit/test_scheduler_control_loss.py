@@ -6,7 +6,17 @@ from libs.common import facts as f
 from libs.common.facts import AnyFact
 from libs.common.model import JobId, NodeId
 from services.scheduler.decide.decide import Observations
-from tests.given import finished, given, member, placed, registered, released, started, waiting
+from tests.given import (
+    finished,
+    given,
+    member,
+    placed,
+    registered,
+    released,
+    started,
+    tell,
+    waiting,
+)
 from tests.unit.scheduler_decisions import decisions
 
 
@@ -70,6 +80,15 @@ def test_an_operators_word_about_a_node_that_is_not_heard_ends_all_its_jobs() ->
         f.JobRequeued(job_id=JobId("j"), attempt=1, reason="node_lost", counted=False),
         placed("j", member("b", 0), attempt=2, port=29_501),
     ]
+
+
+def test_an_operators_word_about_a_node_that_was_removed_since_is_not_followed() -> None:
+    state = given(registered("a"), registered("b"), word(lost=0))
+    asked = f.NodeRemovalRequested(node_id=NodeId("a"), wait=False, user="ada")
+    for fact in (asked, f.NodeRemoved(node_id=NodeId("a"))):
+        tell(state.cluster, fact)
+    assert state.cluster.nodes[NodeId("a")].state == "removed"
+    assert not state.cluster.nodes[NodeId("a")].declared_dead
 
 
 def test_what_is_heard_again_is_no_longer_observed_as_silent_or_dead() -> None:

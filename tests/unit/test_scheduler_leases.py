@@ -86,37 +86,44 @@ def test_a_scheduler_that_hears_none_for_a_whole_lease_loses_none_whatever_the_h
 
 def test_an_operator_declares_dead_what_is_not_heard_however_few_others_are() -> None:
     term = Term()
-    term.leases.dead[B] = 1
     assert term.run(120_000 * MS, A) == []
     assert term.leases.unheard(term.cluster, term.now) == [B, C]
+    term.leases.declare_dead(term.cluster, B, term.now)
     assert term.leases.declared_dead(term.cluster, term.now) == [(B, 1)]
 
 
-def test_a_node_that_was_declared_dead_is_not_dead_before_a_lease_and_a_margin() -> None:
+def test_an_operators_word_about_a_node_that_was_just_heard_counts_for_no_later_silence() -> None:
     term = Term()
     term.run(60_000 * MS, A, B)
-    term.leases.dead[B] = 1
-    term.run(term.now + LEASE, A)
+    term.leases.declare_dead(term.cluster, B, term.now)
+    term.run(term.now + 60_000 * MS, A)
+    assert term.leases.unheard(term.cluster, term.now) == [B, C]
     assert term.leases.declared_dead(term.cluster, term.now) == []
 
 
-def test_an_operators_word_about_a_node_ends_when_the_node_is_heard_or_a_term_begins() -> None:
+def test_an_operators_word_ends_when_the_node_is_heard_or_registers_or_a_term_begins() -> None:
     term = Term()
     term.run(60_000 * MS, A)
-    term.leases.dead[B] = term.leases.dead[C] = 1
+    for node_id in (B, C):
+        term.leases.declare_dead(term.cluster, node_id, term.now)
     term.run(term.now + STEP, B)
     term.run(term.now + 60_000 * MS, A)
     assert term.leases.declared_dead(term.cluster, term.now) == [(C, 1)]
+    tell(term.cluster, registered("c", incarnation=2))
+    assert term.leases.declared_dead(term.cluster, term.now) == []
+    term.leases.declare_dead(term.cluster, B, term.now)
     term.leases.begin(term.cluster, term.now)
     term.run(term.now + 60_000 * MS, A)
     assert term.leases.declared_dead(term.cluster, term.now) == []
 
 
-def test_an_operators_word_is_about_one_incarnation() -> None:
+def test_after_a_pause_of_the_scheduler_nobody_is_unheard() -> None:
+    """The heartbeats of that time wait to be read."""
     term = Term()
-    term.leases.dead[B] = 2
-    term.run(60_000 * MS, A)
-    assert term.leases.declared_dead(term.cluster, term.now) == []
+    term.run(60_000 * MS, A, B, C)
+    term.now += 60_000 * MS
+    assert term.leases.silent(term.cluster, term.acked, term.now) == []
+    assert term.leases.unheard(term.cluster, term.now) == []
 
 
 def test_after_deafness_every_count_begins_again() -> None:

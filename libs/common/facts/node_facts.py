@@ -22,7 +22,7 @@ class NodeDeclaredDead(Fact, frozen=True, tag="node.declared_dead"):
 
     The verdict covers all incarnations up to `incarnation`, the last that registered. `lost` is the
     incarnation that the scheduler had declared lost at that time. The fact is about this silence,
-    not about a later one. If the scheduler had not declared `incarnation` lost, it does so once it
+    not about a later one. If the scheduler had not declared `incarnation` lost, it does so if it
     has not heard the node for a lease and its margin.
     """
 

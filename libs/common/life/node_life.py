@@ -49,8 +49,8 @@ DECLARED_DEAD: Final = "declared_dead"
 UNGUARDED: Final = "unguarded"
 # Shown for a usable node that the scheduler does not hear.
 UNHEARD: Final = (
-    "the scheduler does not hear it, and declares no node lost while fewer than half of all nodes "
-    "answer: if the machine is off, confirm it with `muster node dead`"
+    "the scheduler has not heard it for a lease and its margin: if the machine is off, confirm it "
+    "with `muster node dead`"
 )
 
 # States in which a node takes work. The healthy devices of a degraded node go on.

@@ -169,7 +169,7 @@ class Node(msgspec.Struct):
     def declared_dead(self) -> bool:
         """True if an operator declared this silence final, and NodeLost has not followed yet."""
         return (
-            not self.usable
+            self.state == node_life.UNREACHABLE
             and self.word == (self.incarnation, self.lost)
             and self.dead < self.incarnation
         )

@@ -128,7 +128,7 @@ async def show_topology(request: Request, node_id: str) -> Response:
     openapi_extra=documented(Query, job_intents.DEAD_FIELDS),
 )
 async def declare_dead(request: Request, node_id: str) -> Response:
-    """Declare that nothing runs on a node any more that is lost, or that the scheduler does not
+    """Declare that nothing runs any more on a lost node, or on one that the scheduler does not
     hear.
 
     All its jobs are given up there and may start elsewhere, also those that may run without a

@@ -5,7 +5,7 @@ log. A new term starts from the worst case: the term before it has just answered
 silence of a node counts only while at least half of all nodes are heard.
 """
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from libs.common.model import NodeId
 from libs.common.state.cluster import Cluster, Node, slowest_timing
@@ -19,11 +19,21 @@ QUIET_BEATS: Final = 3
 # With fewer, one late heartbeat would make the scheduler deaf and restart every count of silence.
 # With a short lease `renewals.py` asks for more.
 HEARD_BEATS: Final = 5
-# A node whose heartbeats were answered for this long, and that has heard no answer, gets no lease
-# until it has heard one.
-DEAF_BEATS: Final = 4
+# A node that has heard none of this many answers gets no lease until it hears one. With fewer, a
+# short outage of the link would end jobs with the lease profile fast.
+DEAF_BEATS: Final = 5
 # The echo of an agent of an earlier release.
 NO_ECHO: Final = -1
+
+
+class Unechoed(NamedTuple):
+    """The answers of which a node has heard none: the time of the first one, how many there were,
+    and the newest heartbeat that was answered.
+    """
+
+    since: int
+    answers: int
+    sent: int
 
 
 class Leases:
@@ -45,9 +55,9 @@ class Leases:
         self.watched: dict[NodeId, tuple[bool, int]] = {}
         self.noticed: dict[NodeId, int] = {}
         # The answer that each node heard last (True), or the lease of an agent that does not tell
-        # which answers it hears (False); and since when it was answered and named no other.
+        # which answers it hears (False); and what was answered since then.
         self.echoed: dict[NodeId, tuple[bool, int]] = {}
-        self.unechoed_since: dict[NodeId, int] = {}
+        self.unechoed: dict[NodeId, Unechoed] = {}
         self.dead: dict[NodeId, int] = {}
         self.listening_since = 0
         self.ticked = 0
@@ -64,7 +74,7 @@ class Leases:
         self.floor = now + (timing.lease_ms + timing.term_ms) * MS
         self.extension_over = max(self.floor, now + (cluster.extension_ms + timing.term_ms) * MS)
         self.taken.clear()
-        self.unechoed_since.clear()
+        self.unechoed.clear()
         self.dead.clear()
         self.began = self.ticked = self.listening_since = now
 
@@ -87,42 +97,52 @@ class Leases:
         last = (echo != NO_ECHO, named if echo == NO_ECHO else echo)
         if self.echoed.get(node_id) != last:
             self.echoed[node_id] = last
-            self.unechoed_since.pop(node_id, None)
+            self.unechoed.pop(node_id, None)
         if taken and node_id not in self.taken:
             self.taken[node_id] = None
             self.granted[node_id] = max(
                 self.granted.get(node_id, 0), now + slowest_timing(cluster).lease_ms * MS
             )
 
-    def grant(self, cluster: Cluster, node_id: NodeId, now: int) -> int:
+    def grant(self, cluster: Cluster, node_id: NodeId, now: int, sent: int = 0) -> int:
         """Grant a lease that is counted from now, and return its length in milliseconds.
 
-        A longer one of a former timing stays until it is over.
+        A longer one of a former timing stays until it is over. `sent` is when the agent sent the
+        heartbeat, by its own clock: answers to a repeated heartbeat count as one.
         """
         until = now + cluster.timing.lease_ms * MS
         self.granted[node_id] = max(self.granted.get(node_id, 0), until)
-        self.unechoed_since.setdefault(node_id, now)
+        since, answers, latest = self.unechoed.get(node_id, (now, 0, -1))
+        sent = sent or now
+        self.unechoed[node_id] = Unechoed(since, answers + (sent > latest), max(sent, latest))
         return cluster.timing.lease_ms
 
     def is_deaf(self, cluster: Cluster, node_id: NodeId, now: int) -> bool:
-        """Return whether the node is heard but hears nothing: it was answered for DEAF_BEATS
-        heartbeats and has heard none of the answers.
+        """Return whether the node is heard but hears nothing: it has heard none of DEAF_BEATS
+        answers.
 
         It gets no more leases until it hears an answer, so it is lost like a silent node. An agent
         of an earlier release names only leases, so a lease and its margin must pass, and only its
-        next registration ends this. While fewer than half of all nodes are renewed,
-        none can be lost: then all get leases.
+        next registration ends this. While fewer than half of all nodes are renewed, none can be
+        lost: then all get leases.
         """
-        since = self.unechoed_since.get(node_id)
-        timing = slowest_timing(cluster)
+        unechoed = self.unechoed.get(node_id)
+        if unechoed is None:
+            return False
         echoes, _ = self.echoed.get(node_id, (False, 0))
-        within_ms = DEAF_BEATS * timing.heartbeat_ms if echoes else timing.silence_ms
-        return since is not None and now - since > within_ms * MS
+        if echoes:
+            return unechoed.answers >= DEAF_BEATS
+        return now - unechoed.since > slowest_timing(cluster).silence_ms * MS
 
     def returned(self, cluster: Cluster, node_id: NodeId, now: int) -> None:
         """Count the node's silence from now, because the log has acknowledged its return."""
-        self.unechoed_since.pop(node_id, None)
+        self.unechoed.pop(node_id, None)
         self._count_from(cluster, node_id, now)
+
+    def declare_dead(self, cluster: Cluster, node_id: NodeId, now: int) -> None:
+        """Note that an operator declared the node dead, if it is unheard now."""
+        if node_id in self.unheard(cluster, now):
+            self.dead[node_id] = cluster.nodes[node_id].incarnation
 
     def unheard(self, cluster: Cluster, now: int) -> list[NodeId]:
         """Return the usable nodes that were not heard for a lease and its margin, however many."""
@@ -226,7 +246,7 @@ class Leases:
             watch = (node.usable, node.replaced[-1] if node.replaced else node.incarnation)
             if _counts(node) and self.watched.get(node.node_id) != watch:
                 self.watched[node.node_id] = watch
-                self.unechoed_since.pop(node.node_id, None)
+                self.unechoed.pop(node.node_id, None)
                 self._count_from(cluster, node.node_id, now)
 
     def _count_from(self, cluster: Cluster, node_id: NodeId, now: int) -> None:
@@ -244,6 +264,9 @@ class Leases:
         self.ticked = now
         if self._hears_too_few(cluster, now, QUIET_BEATS):
             self.listening_since = now
+        if paused:  # heartbeats of this time wait to be read
+            self.began = now
+            self.unechoed.clear()
         if paused or self.deaf or was_deaf:
             self.floor = max(self.floor, now + slowest_timing(cluster).lease_ms * MS)
             self.listening_since = now

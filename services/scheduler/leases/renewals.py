@@ -4,8 +4,8 @@ Pure; times are nanoseconds of this machine's boot clock, given as arguments. Th
 the rule is `services/node_agent/peers/gossip.py`: an agent extends its lease when a strict majority
 of its roster (the first nodes by registration) had no fresh lease at one instant. So a node is lost
 only if, for a lease and a margin, at least half of each roster that it may have were certainly
-renewed. A node is certainly renewed from the heartbeat that names a lease of this process until
-half a lease after the heartbeat that this lease answered.
+renewed, or if an operator declared it dead. A node is certainly renewed from the heartbeat that
+names a lease of this process until half a lease after the heartbeat that this lease answered.
 """
 
 from bisect import bisect_left
