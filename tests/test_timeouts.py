@@ -68,9 +68,9 @@ STAY: Final[dict[str, str]] = {
         clock.APART_MAX_S ending.KILL_BEFORE_NS ending.MAX_SLEEP_NS lease.NOTICE_NS
         job_directories.OVERRULE_NS lease_watchdog.KILL_BEFORE_MS lease_watchdog.FENCE_AFTER_MS
         lease_watchdog.FROZEN_NS lease_watchdog.LIVED_NS lease_watchdog.REPORT_NS
-        lease_watchdog.LOOK_S lease_watchdog.LOOK_FIRST_S lease_watchdog.AGAIN_FIRST_S
-        lease_watchdog.AGAIN_MAX_S lease_watchdog.PRESENT_S lease_watchdog.CLOSE_S
-        setting_checks.FENCE_MAX_S flapping.WINDOW_NS
+        lease_watchdog.ARMED_STEADY_NS lease_watchdog.LOOK_S lease_watchdog.LOOK_FIRST_S
+        lease_watchdog.AGAIN_FIRST_S lease_watchdog.AGAIN_MAX_S lease_watchdog.PRESENT_S
+        lease_watchdog.CLOSE_S setting_checks.FENCE_MAX_S flapping.WINDOW_NS
         leases.PAUSE_MAX_MS core.decide.LEASE_SLACK_NS timing.NOTICE_MS actions.NOTICE_NS
         scheduler.service.COMMIT_FAREWELL_S
         scheduler.service.SILENCE_CHECK_NS

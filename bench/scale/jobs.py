@@ -35,6 +35,9 @@ class NoWatchdog:
     def missing(self) -> str:
         return ""
 
+    def armed_ms(self) -> int:
+        return 0
+
     def lacking(self) -> str:
         return ""
 

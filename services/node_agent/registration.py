@@ -14,11 +14,13 @@ from msgspec.structs import replace
 from libs.common.bounds import COUNTS
 from libs.common.devices.means import lost
 from libs.common.errors import Unavailable
-from libs.common.facts import NodeFact, NodeRegistered, WatchdogChanged
+from libs.common.facts import NodeFact, NodeRegistered
 from libs.common.messages import Lease
 from libs.common.model import AttemptRef, Gpu, NodeId
 from libs.common.quantities import counted
 from libs.common.transport.writer import was_stored
+from services.node_agent.core.decide import watchdog_fact
+from services.node_agent.core.observations import GuardChanged
 from services.node_agent.core.state import State, accounted
 from services.node_agent.device_work import DeviceWork
 from services.node_agent.devices.device_holders import isolation
@@ -50,15 +52,11 @@ async def registration_facts(
     prober: FabricProber,
     watchdog: Watchdog,
 ) -> list[NodeFact]:
-    """Return the facts of a registration: the node, its watchdog if that is missing, and the
-    troubles of its devices.
+    """Return the facts of a registration: the node, its watchdog if that is missing or if a
+    hardware watchdog is armed, and the troubles of its devices.
     """
-    state.unguarded = state.unguarded_recorded = watchdog.missing()
-    guarding = (
-        [WatchdogChanged(state.node_id, state.incarnation, missing=state.unguarded)]
-        if state.unguarded
-        else []
-    )
+    state.guard = state.guard_recorded = GuardChanged(watchdog.missing(), watchdog.armed_ms())
+    guarding = [watchdog_fact(state)] if state.guard != GuardChanged() else []
     fact = registration(
         machine,
         incarnation=state.incarnation,

@@ -168,7 +168,7 @@ async def test_a_hardware_watchdog_is_not_armed_while_a_job_lives_and_the_lease_
     await jobs.watchdog.close(False)
     second = LeaseWatchdog(jobs.lease_path, {}, Fence(str(device), 100))
     try:
-        await second.start(lambda why: None)
+        await second.start(lambda why, armed_ms: None)
         begun_ns = boottime_ns()
         await soon(lambda: second.beat.at_ns > begun_ns)
         assert second.missing() == "" and device.read_text() == ""

@@ -100,6 +100,7 @@ def by_nodes(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
             node_id=node.node_id,
             incarnation=node.incarnation - (chance.random() < 0.2),
             missing=chance.choice(("", "it ended")),
+            armed_ms=chance.choice((0, 5_000)),
         )
         yield f.LinkChosen(
             node_id=node.node_id,

@@ -93,6 +93,9 @@ class SimWatchdog:
     def missing(self) -> str:
         return NO_PROGRAM if self.is_lost else ""
 
+    def armed_ms(self) -> int:
+        return 0
+
     def lacking(self) -> str:
         return ""
 

@@ -81,7 +81,7 @@ LEFT_AT_DEFAULT = (
     "job.placed.lender",
     *("array.element_begun.count", "job.requeued.elements", "job.closed.elements"),
     "node.registered.keeps",
-    "node.registered.fence_ms",
+    *("node.registered.fence_ms", "node.watchdog_changed.armed_ms"),
     *("tenant.set.max_pool_bytes", "tenant.set.max_models"),
     "secret.set.value_id",
     *("key.created.requests_per_minute", "key.created.tokens_per_minute"),

@@ -1,11 +1,12 @@
 """A node whose lease watchdog is missing: it takes no new work, and its silence proves nothing."""
 
 import msgspec
+import pytest
 
 from libs.common import facts as f
 from libs.common.facts import AnyFact
 from libs.common.life import node_life
-from libs.common.model import JobId, NodeId
+from libs.common.model import AttemptRef, JobId, NodeId
 from libs.common.state.cluster import silent_nodes
 from services.node_agent.core import actions as a
 from services.node_agent.core import observations as o
@@ -21,8 +22,10 @@ A, J = NodeId("a"), JobId("j")
 ENDED = "it ended (signal 9)"
 
 
-def changed(missing: str = ENDED, incarnation: int = 1) -> f.WatchdogChanged:
-    return f.WatchdogChanged(node_id=A, incarnation=incarnation, missing=missing)
+def changed(missing: str = ENDED, incarnation: int = 1, armed_s: int = 0) -> f.WatchdogChanged:
+    return f.WatchdogChanged(
+        node_id=A, incarnation=incarnation, missing=missing, armed_ms=armed_s * 1_000
+    )
 
 
 def loss(reason: str) -> f.NodeLost:
@@ -70,13 +73,39 @@ def test_jobs_of_a_silent_node_without_watchdog_stay_until_an_operator_declares_
     ]
 
 
-def test_jobs_of_a_silent_node_with_a_hardware_watchdog_start_elsewhere() -> None:
-    first, second, _ = decisions(given(running(5), changed()), silent=[(A, 1)])
+def test_jobs_of_a_silent_node_with_an_armed_hardware_watchdog_start_elsewhere() -> None:
+    first, second, _ = decisions(given(running(5), changed(armed_s=5)), silent=[(A, 1)])
     assert (first, type(second)) == (loss(node_life.SILENT), f.JobRequeued)
 
 
-def test_silence_counts_later_where_only_a_hardware_watchdog_ends_jobs() -> None:
-    cluster = given(fenced(5), registered("b"), registered("c"), changed()).cluster
+def test_jobs_of_a_silent_node_stay_if_its_leases_are_too_short_for_the_hardware_watchdog() -> None:
+    """The lease watchdog released the device under `muster leases fast`, and then went missing."""
+    facts = [*running(5), changed("", armed_s=5), changed("", armed_s=0), changed()]
+    assert decisions(given(facts), silent=[(A, 1)]) == [loss(node_life.UNGUARDED)]
+
+
+def test_jobs_of_a_silent_node_stay_if_its_agent_cannot_use_the_hardware_watchdog() -> None:
+    """Another program uses the device, for example. The former life of the agent had armed it."""
+    busy = changed("it cannot use the hardware watchdog /dev/watchdog: Device busy", incarnation=2)
+    again = msgspec.structs.replace(
+        fenced(5), incarnation=2, attempts=(AttemptRef(job_id=J, attempt=1),)
+    )
+    state = given(*running(5), changed("", armed_s=5), again, busy)
+    assert decisions(state, silent=[(A, 2)]) == [
+        msgspec.structs.replace(loss(node_life.UNGUARDED), incarnation=2)
+    ]
+
+
+def test_jobs_of_a_silent_node_stay_if_its_agent_does_not_say_whether_the_device_is_armed() -> None:
+    """An agent of an earlier version registers the setting only."""
+    assert decisions(given(running(5), changed()), silent=[(A, 1)]) == [loss(node_life.UNGUARDED)]
+
+
+@pytest.mark.parametrize("armed_s", [0, 5])
+def test_silence_counts_later_where_only_a_hardware_watchdog_ends_jobs(armed_s: int) -> None:
+    """Also while it is not known to be armed: it may be."""
+    seen = (fenced(5), registered("b"), registered("c"), changed(armed_s=armed_s))
+    cluster = given(*seen).cluster
     leases, after = Leases(), (13_000 + 3_000 + 1_500) * MS
     leases.begin(cluster, 0)
     lost = {}
@@ -96,6 +125,15 @@ def test_the_agent_records_each_change_of_its_watchdog_once() -> None:
     assert node.see(o.GuardChanged(ENDED)) == []
     again = msgspec.structs.replace(fact, missing="")
     assert node.see(o.GuardChanged("")) == [a.Record((again,), ())]
+
+
+def test_the_agent_records_each_change_of_the_hardware_watchdog_once() -> None:
+    node = Node()
+    armed = f.WatchdogChanged(node.state.node_id, INCARNATION, missing="", armed_ms=5_000)
+    assert node.see(o.GuardChanged("", 5_000)) == [a.Record((armed,), ())]
+    assert node.see(o.GuardChanged("", 5_000)) == []
+    released = msgspec.structs.replace(armed, armed_ms=0)
+    assert node.see(o.GuardChanged("", 0)) == [a.Record((released,), ())]
 
 
 def test_a_new_incarnation_records_a_watchdog_that_is_still_missing() -> None:

@@ -56,7 +56,8 @@ class NodeRegistered(Fact, frozen=True, tag="node.registered"):
     `fabric_address` ("ip:port") is where the agent takes probes of the fabric; empty: nowhere.
     `keeps`: the agent can keep resident data of models. `link_address` ("ip:port") is where the
     agent takes links of other agents; empty: nowhere. `fence_ms` is the time after which a hardware
-    watchdog resets the machine when nothing tends it; 0: there is none.
+    watchdog resets the machine when nothing tends it; 0: there is none. It is the agent's setting:
+    WatchdogChanged says whether the device is armed.
     """
 
     node_id: NodeId
@@ -91,12 +92,15 @@ class NodeRegistered(Fact, frozen=True, tag="node.registered"):
 
 
 class WatchdogChanged(Fact, frozen=True, tag="node.watchdog_changed"):
-    """The lease watchdog of a node is missing, or runs again.
+    """The lease watchdog of a node is missing, or runs again, or its hardware watchdog changed.
 
     `missing` is the reason; empty: it runs. A registration says that it runs. While it is missing
     the node takes no new jobs, and its silence alone does not prove that its jobs have ended.
+    `armed_ms` is the time after which the hardware watchdog resets the machine when nothing tends
+    it. 0: none is armed, or the agent does not know. A registration says 0.
     """
 
     node_id: NodeId
     incarnation: int
     missing: str = ""
+    armed_ms: int = 0

@@ -59,7 +59,8 @@ def registered(cluster: Cluster, fact: f.NodeRegistered, stamp: Stamp) -> Change
     )
     node.takes_controls, node.drivers, node.distrusted = fact.takes_controls, fact.drivers, ""
     node.fabric_address, node.link_address = fact.fabric_address, fact.link_address
-    node.keeps, node.unguarded, node.fence_ms = fact.keeps, "", fact.fence_ms
+    node.keeps, node.fence_ms = fact.keeps, fact.fence_ms
+    node.unguarded, node.armed_ms = "", 0
     node.accounted = {attempt_key(ref.job_id, ref.attempt): ref for ref in fact.attempts}
     node.absent, node.left_out = fact.absent, fact.left_out
     node.transport, node.transport_why = fact.transport, fact.transport_why
@@ -97,7 +98,7 @@ def watchdog_changed(cluster: Cluster, fact: f.WatchdogChanged, stamp: Stamp) ->
     node = cluster.nodes.get(fact.node_id)
     if node is None or fact.incarnation != node.incarnation:
         return IGNORED
-    node.unguarded = fact.missing[:TEXT_MAX]
+    node.unguarded, node.armed_ms = fact.missing[:TEXT_MAX], fact.armed_ms
     return Change((), (fact.node_id,))
 
 

@@ -57,8 +57,10 @@ class Node(msgspec.Struct):
     `revoked` is why the servers refuse its key for ever. `ignored` counts commits of the node that
     readers ignored since it first registered; the other two fields are about the last one.
 
-    `unguarded` is why its lease watchdog is missing; empty: it runs. `fence_ms` is the time of its
-    hardware watchdog, 0 without one. `ended` is the highest incarnation that was lost with a proof
+    `unguarded` is why its lease watchdog is missing; empty: it runs. `fence_ms` is the time of the
+    hardware watchdog that its settings name, 0 without one. `armed_ms` is the time in which an
+    armed hardware watchdog resets it, 0 while none is known to be armed.
+    `ended` is the highest incarnation that was lost with a proof
     that its jobs have ended; jobs of later ones may be alive although the node is lost.
     `losses_ns` are the stamps of its last losses by silence. It is held back until `held_until_ns`
     for the losses up to `held_for_ns`, unless the hold of `hold_over_ns` is over.
@@ -123,6 +125,7 @@ class Node(msgspec.Struct):
     ignored_reason: str = ""
     unguarded: str = ""
     fence_ms: int = 0
+    armed_ms: int = 0
     ended: int = 0
     losses_ns: tuple[int, ...] = ()
     held_until_ns: int = 0

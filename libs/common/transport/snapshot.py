@@ -24,7 +24,8 @@ from libs.common.state.cluster import Cluster
 # 16: whether the jobs of a lost node have ended.
 # 17: locks, lives of a restored cluster, lease profiles, recorded hashes.
 # 18: prices, idle jobs, notifications, diagnoses, nodes that are held back, batches of short
-# arrays, lenders. 19: how many models a tenant may deploy. 20: records of undeployed models.
+# arrays, lenders. 19: how many models a tenant may deploy. 20: records of undeployed models,
+# armed hardware watchdogs.
 SNAPSHOT_VERSION: Final = 20
 
 

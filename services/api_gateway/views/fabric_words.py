@@ -56,7 +56,12 @@ FABRIC_WORDS: Final[dict[type[f.AnyFact], Callable[[Any], str]]] = {
     ),
     f.WatchdogChanged: lambda x: (
         f"the lease watchdog of node {x.node_id} "
-        + (f"is missing: {x.missing}" if x.missing else "runs again")
+        + (f"is missing: {x.missing}" if x.missing else "runs")
+        + (
+            f"; the hardware watchdog is armed ({x.armed_ms / 1e3:g} s)"
+            if x.armed_ms
+            else "; no hardware watchdog is armed"
+        )
     ),
     f.FabricRoundClosed: _closed,
     f.FabricTestEnded: _ended,

@@ -93,8 +93,8 @@ def apply(state: State, seen: o.Observation, now_ns: int) -> None:
                 dc.repeat_lasting(state.controls, uuid)
         case o.DeviceReset():
             dc.note_reset(state.controls, state.devices, state.node_id, seen)
-        case o.GuardChanged(missing):
-            state.unguarded = missing
+        case o.GuardChanged():
+            state.guard = seen
         case o.DevicesListed(modes, changed):
             state.controls.modes, state.changed = modes, state.changed or changed
         case o.KeepSeen():

@@ -91,11 +91,21 @@ def lease_needed_ns(state: State) -> int:
 
 
 def _guard_facts(state: State) -> list[NodeFact]:
-    """Return the fact about the lease watchdog, if the log does not know it."""
-    if state.unguarded == state.unguarded_recorded:
+    """Return the fact about the watchdogs, if the log does not know it."""
+    if state.guard == state.guard_recorded:
         return []
-    state.unguarded_recorded = state.unguarded
-    return [WatchdogChanged(state.node_id, state.incarnation, missing=state.unguarded)]
+    state.guard_recorded = state.guard
+    return [watchdog_fact(state)]
+
+
+def watchdog_fact(state: State) -> WatchdogChanged:
+    """Return what is known of the watchdogs as a fact."""
+    return WatchdogChanged(
+        state.node_id,
+        state.incarnation,
+        missing=state.guard.missing,
+        armed_ms=state.guard.armed_ms,
+    )
 
 
 def next_due_ns(state: State) -> int | None:

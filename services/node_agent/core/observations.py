@@ -118,9 +118,13 @@ class ProcessExited(msgspec.Struct, frozen=True):
 
 
 class GuardChanged(msgspec.Struct, frozen=True):
-    """The lease watchdog is missing, and why; empty: it runs."""
+    """The lease watchdog is missing, and why; empty: it runs.
 
-    missing: str
+    `armed_ms`: see WatchdogChanged.
+    """
+
+    missing: str = ""
+    armed_ms: int = 0
 
 
 class ReleaseChecked(msgspec.Struct, frozen=True):

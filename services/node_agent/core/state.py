@@ -42,9 +42,9 @@ class State(msgspec.Struct, kw_only=True):
     consider an attempt although nothing happened. `changed`: the devices differ from those that the
     node registered. `unstored` counts commits that the log has not acknowledged. `release_ns`
     bounds how long a device may take to be clean after a job. `probes` are
-    ordered probes of the fabric that have still to begin. `unguarded` is why the lease watchdog is
-    missing, `unguarded_recorded` what the log says about it. `lease_notice_ns`: see
-    `actions.ExtendLease`.
+    ordered probes of the fabric that have still to begin. `guard` is what is known of the lease
+    watchdog and the hardware watchdog, `guard_recorded` what the log says about them.
+    `lease_notice_ns`: see `actions.ExtendLease`.
     """
 
     node_id: NodeId
@@ -73,8 +73,8 @@ class State(msgspec.Struct, kw_only=True):
     unstored: int = 0
     controls: dc.Controls = msgspec.field(default_factory=dc.Controls)
     probes: list[ProbeOrder] = []
-    unguarded: str = ""
-    unguarded_recorded: str = ""
+    guard: o.GuardChanged = o.GuardChanged()
+    guard_recorded: o.GuardChanged = o.GuardChanged()
     keeps: keeping.Keeps = msgspec.field(default_factory=keeping.Keeps)
 
 
@@ -94,7 +94,7 @@ def begin(
             before.release_ns,
             before.devices,
         )
-        state.keeps, state.unguarded = before.keeps, before.unguarded
+        state.keeps, state.guard = before.keeps, before.guard
         state.controls, state.unstored = before.controls, before.unstored
         state.attempts, state.timers, state.touched = before.attempts, before.timers, before.touched
         state.lease_epoch, state.lease_deadline_ns = before.lease_epoch, before.lease_deadline_ns

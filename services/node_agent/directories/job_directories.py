@@ -116,7 +116,7 @@ class JobDirectories:
         self.on_event = on_event
         await self.supervisors.start()
         self.lease = Lease(self.lease_path)
-        await self.watchdog.start(lambda why: on_event(GuardChanged(why)))
+        await self.watchdog.start(lambda why, armed_ms: on_event(GuardChanged(why, armed_ms)))
         await asyncio.to_thread(_sweep, self.jobs_dir)
         await self.kept.load()
         return [

@@ -99,6 +99,12 @@ class Watchdog(Protocol):
         """Return why there is none now; empty if one runs."""
         ...
 
+    def armed_ms(self) -> int:
+        """Return the time in which an armed hardware watchdog resets the machine if nothing tends
+        it; 0 unless one is known to be armed.
+        """
+        ...
+
     def lacking(self) -> str:
         """Return what it lacks on this machine; empty if nothing."""
         ...

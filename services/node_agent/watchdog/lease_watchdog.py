@@ -42,6 +42,9 @@ AGAIN_MAX_S: Final = 2.0
 # One that lived this long is started again at once, and one that is missing this long is reported.
 LIVED_NS: Final = 10_000 * NS_PER_MS
 REPORT_NS: Final = 1_000 * NS_PER_MS
+# While the lease watchdog runs, a change of the hardware watchdog is reported after it has lasted
+# this long: leases of about its time may arm and release it again and again.
+ARMED_STEADY_NS: Final = 10_000 * NS_PER_MS
 # A start waits this long for a watchdog that is being replaced.
 PRESENT_S: Final = 3.0
 CLOSE_S: Final = 1.0
@@ -70,8 +73,12 @@ class LeaseWatchdog:
         self.restarts = -1
         self._lease_path = lease_path
         self._home = dict(home)
-        self._changed: Callable[[str], None] = lambda why: None
+        self._changed: Callable[[str, int], None] = lambda why, armed_ms: None
         self._fence = fence
+        self._armed = False
+        self._armed_since_ns = 0
+        self._steady_since_ns = 0
+        self._told_ms = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._beats = -1
         self._begun_ns = 0
@@ -83,10 +90,10 @@ class LeaseWatchdog:
         self._present = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
 
-    async def start(self, changed: Callable[[str], None]) -> None:
+    async def start(self, changed: Callable[[str, int], None]) -> None:
         """Start the watchdog. A machine without a program for it says so once.
 
-        `changed` is told why the watchdog is missing; empty: it runs again.
+        `changed` is told why the watchdog is missing (empty: it runs), and `armed_ms`.
         """
         self._changed = changed
         if not HAS_PROGRAM:
@@ -94,7 +101,7 @@ class LeaseWatchdog:
             self._present.set()
             logger.warning("no lease watchdog: %s", self.lacking())
             return
-        self._spawn()
+        await self._spawn()
         self._running = asyncio.create_task(self._watch())
         await self._wait()
 
@@ -135,6 +142,14 @@ class LeaseWatchdog:
     def missing(self) -> str:
         return self._missing
 
+    def armed_ms(self) -> int:
+        """Return the time in which the hardware watchdog resets the machine if nothing tends it.
+
+        0 unless the last beat said that the device is armed. A watchdog that hangs or was killed
+        leaves it armed. One that has just been started may release it before its first beat.
+        """
+        return self._fence.seconds * 1_000 if self._armed else 0
+
     def lacking(self) -> str:
         """Return what the watchdog lacks on this machine; empty if nothing."""
         if not HAS_PROGRAM:
@@ -161,9 +176,9 @@ class LeaseWatchdog:
             why = self._why_missing()
             if why and self._is_over():
                 self._note(why)
-                self._end()
+                await self._end()
                 await asyncio.sleep(self._pause_s())
-                self._spawn()
+                await self._spawn()
             else:
                 self._note(why)
 
@@ -176,6 +191,14 @@ class LeaseWatchdog:
             if len(data) >= BEAT.size:
                 start = (len(data) // BEAT.size - 1) * BEAT.size
                 self.beat = Beat(*BEAT.unpack_from(data, start))
+                self._set_armed(bool(self.beat.flags & ARMED))
+        code = self._process.poll() if self._process is not None else None
+        if code is not None and code >= 0:  # it was not killed, so it released the device
+            self._set_armed(False)
+
+    def _set_armed(self, armed: bool) -> None:
+        if armed != self._armed:
+            self._armed, self._armed_since_ns = armed, boottime_ns()
 
     def _why_missing(self) -> str:
         """Return why the watchdog cannot be relied on; empty if it can."""
@@ -208,7 +231,9 @@ class LeaseWatchdog:
         return self._again_s
 
     def _note(self, why: str) -> None:
-        """Note whether there is a watchdog; report one that is missing for some time."""
+        """Note whether there is a watchdog; report one that is missing for some time, and whether
+        the hardware watchdog is armed.
+        """
         now_ns = boottime_ns()
         if why:
             self._missing_since_ns = self._missing_since_ns or now_ns
@@ -218,16 +243,39 @@ class LeaseWatchdog:
             if not self._reported and now_ns - self._missing_since_ns > REPORT_NS:
                 self._reported = True
                 logger.warning("the lease watchdog is missing: %s", self._missing)
-                self._changed(self._missing)
+                self._tell(self._missing)
+            elif self._reported and self.armed_ms() != self._told_ms:
+                self._tell(self._missing)
             return
         if self._missing:
-            self._changed("")  # a registration may have recorded that it was missing
+            self._tell("")  # a registration may have recorded that it was missing
+        elif (
+            self._armed_since_ns != self._steady_since_ns
+            and now_ns - self._armed_since_ns > ARMED_STEADY_NS
+        ):
+            # Also if it is as reported last: a registration may have recorded something else since.
+            self._steady_since_ns = self._armed_since_ns
+            self._tell("")
         if self._reported:
             logger.info("the lease watchdog runs again")
         self._missing, self._missing_since_ns, self._reported = "", 0, False
         self._present.set()
 
-    def _spawn(self) -> None:
+    def _tell(self, missing: str) -> None:
+        """Report the watchdog, and log whether the hardware watchdog is armed if that changed."""
+        before_ms, self._told_ms = self._told_ms, self.armed_ms()
+        if self._told_ms != before_ms and self._told_ms:
+            logger.info("the hardware watchdog %s is armed", self._fence.device)
+        elif self._told_ms != before_ms:
+            logger.warning(
+                "the hardware watchdog %s is not armed. MUSTER_HARDWARE_WATCHDOG_S=%d must be at "
+                "least 2 s shorter than the lease: see 'muster leases'",
+                self._fence.device,
+                self._fence.seconds,
+            )
+        self._changed(missing, self._told_ms)
+
+    async def _spawn(self) -> None:
         """Start the program, or note why that failed: the watch then tries again."""
         self._begun_ns = boottime_ns()
         self._process, self._failure = None, ""
@@ -235,7 +283,7 @@ class LeaseWatchdog:
             self._begin()
         except OSError as error:
             self._failure = f"it cannot be started: {error}"
-            self._end()
+            await self._end()
 
     def _begin(self) -> None:
         """Start the program, put it into its group, and let it begin. Raises OSError."""
@@ -247,6 +295,7 @@ class LeaseWatchdog:
             os.set_blocking(theirs, False)
             os.set_blocking(self._beats, False)
             self._process = _run(self._arguments(), theirs, lease)
+        self._set_armed(False)  # unknown until its first beat
         self.pid = self._process.pid
         self.restarts += 1
         cgroups.take_in(self._own_groups(), GROUP, self.pid)
@@ -277,12 +326,14 @@ class LeaseWatchdog:
             str(FENCE_AFTER_MS),
         ]
 
-    def _end(self) -> None:
+    async def _end(self) -> None:
+        """Kill the watchdog."""
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.send_signal(signal.SIGKILL)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(CLOSE_S)
+        self._read()  # it may have released the hardware watchdog meanwhile
         self._let_go()
 
     def _let_go(self) -> None:

@@ -377,7 +377,6 @@ static void arm(const char *device, unsigned seconds) {
         return;
     }
     hardware = file;
-    flags |= ARMED;
 }
 
 static void disarm(void) {
@@ -401,7 +400,9 @@ static void tend(int self, const char *device, unsigned seconds, unsigned long f
         too_short = 1;
     last_deadline = deadline;
     if (too_short) {
-        disarm();
+        if (!(flags & ARMED))
+            disarm();
+        flags &= ~ARMED; /* the beat says so one round before the device is released: nothing may count on a reset that never comes */
         return;
     }
     int late = now + seconds_ns >= deadline + fence_ns;
@@ -411,8 +412,12 @@ static void tend(int self, const char *device, unsigned seconds, unsigned long f
         return;
     if (hardware < 0)
         arm(device, seconds);
-    if (hardware >= 0)
-        CALL(write, hardware, "\0", 1);
+    long written = hardware >= 0 ? CALL(write, hardware, "\0", 1) : 0;
+    if (written < 0) { /* the device is gone */
+        error = -written;
+        disarm();
+    } else if (hardware >= 0)
+        flags |= ARMED;
 }
 
 static unsigned long milliseconds(const char *words) {

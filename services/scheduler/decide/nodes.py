@@ -68,9 +68,9 @@ def lose_node(state: State, silent: Sequence[tuple[NodeId, int]]) -> Sequence[An
     """Declare the loss of a node that was silent for a lease and its margin.
 
     Its supervisors have stopped its jobs by then. Without a lease watchdog beside them this is not
-    certain, so the jobs stay until an operator declares the node dead, or it comes back. A hardware
-    watchdog makes it certain too (`Leases.silent` waits for it). An incarnation that another state
-    directory replaced that long ago is lost likewise.
+    certain, so the jobs stay until an operator declares the node dead, or it comes back. An armed
+    hardware watchdog makes it certain too (`Leases.silent` waits for it). An incarnation that
+    another state directory replaced that long ago is lost likewise.
     """
     for node_id, incarnation in silent:
         node = state.cluster.nodes.get(node_id)
@@ -112,8 +112,11 @@ def _seen_over(state: State, node: Node) -> tuple[JobId, ...]:
 
 
 def _surely_ended(node: Node) -> bool:
-    """Return whether the jobs of a silent node have ended, even if its supervisors hang."""
-    return not node.unguarded or node.fence_ms > 0
+    """Return whether the jobs of a silent node have ended, even if its supervisors hang.
+
+    A hardware watchdog counts only while the agent says that it is armed.
+    """
+    return not node.unguarded or node.armed_ms > 0
 
 
 def hold_back(state: State) -> Sequence[AnyFact]:

@@ -289,9 +289,11 @@ def _life(node: Node | None) -> tuple[object, ...]:
 def _margin(cluster: Cluster, node: Node) -> int:
     """Return the time after the last possible lease in which the node's jobs end.
 
-    Without its lease watchdog that is the time of the hardware watchdog.
+    Without its lease watchdog that is the time of the hardware watchdog, also while that is not
+    known to be armed: a longer wait is always safe.
     """
-    return (slowest_timing(cluster).margin_ms + (node.fence_ms if node.unguarded else 0)) * MS
+    fence_ms = max(node.fence_ms, node.armed_ms) if node.unguarded else 0
+    return (slowest_timing(cluster).margin_ms + fence_ms) * MS
 
 
 def _counts(node: Node) -> bool:
