@@ -1,6 +1,7 @@
 """The lease watchdog when something fails: the machine, a name that lies, a lease renewed late."""
 
 import asyncio
+import contextlib
 import errno
 import os
 import signal
@@ -47,6 +48,36 @@ async def test_a_watchdog_that_cannot_be_started_is_reported_and_tried_again(
         await jobs.watchdog.require("j.1")
         assert len(os.listdir("/proc/self/fd")) == before
     finally:
+        await jobs.close()
+
+
+async def test_an_agent_works_on_while_a_watchdog_does_not_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that hangs in the kernel does not end by SIGKILL. None can be made to hang so here,
+    so the signal is not sent.
+    """
+    monkeypatch.setattr(lease_watchdog, "CLOSE_S", 5.0)
+    jobs, _ = await opened(tmp_path)
+    first: subprocess.Popen[bytes] = jobs.watchdog._process
+    pauses = [0.0]
+
+    async def notice_pauses() -> None:
+        while True:
+            before = time.monotonic()
+            await asyncio.sleep(0.01)
+            pauses.append(time.monotonic() - before)
+
+    noticing = asyncio.create_task(notice_pauses())
+    try:
+        monkeypatch.setattr(first, "send_signal", lambda number: None)
+        os.kill(first.pid, signal.SIGSTOP)
+        await soon(lambda: jobs.watchdog.restarts == 1)
+        assert max(pauses) < 4.0
+    finally:
+        noticing.cancel()
+        with contextlib.suppress(ProcessLookupError):  # the next watchdog has killed it
+            os.kill(first.pid, signal.SIGKILL)
         await jobs.close()
 
 

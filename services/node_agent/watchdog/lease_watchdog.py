@@ -327,12 +327,12 @@ class LeaseWatchdog:
         ]
 
     async def _end(self) -> None:
-        """Kill the watchdog."""
+        """Kill the watchdog. One that hangs in the kernel may not end in time, or never."""
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.send_signal(signal.SIGKILL)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(CLOSE_S)
+                await asyncio.to_thread(self._process.wait, CLOSE_S)
         self._read()  # it may have released the hardware watchdog meanwhile
         self._let_go()
 
