@@ -7,20 +7,53 @@ import contextlib
 import json
 import os
 import socket
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
 
-from libs.common.errors import Refused
+from libs.common.errors import Refused, Unavailable
 from services.node_agent.supervisor import control, records
 
 EXEC_TIMEOUT_S = 5.0
 SIGNAL_TIMEOUT_S = 5.0
+# A supervisor listens a moment after its fork.
+CONNECT_TRIES: Final = 200
+CONNECT_AGAIN_S: Final = 0.01
 # The exit code if the end was not seen: as if by SIGKILL.
 GONE = 137
 
 
 class NotListening(Exception):
     """The supervisor does not listen yet or any more, or has too many waiting connections."""
+
+
+@contextlib.contextmanager
+def failures() -> Iterator[None]:
+    """Turn a request that fails on this machine into Unavailable: no descriptor is free, or half of
+    a reply came.
+    """
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise Unavailable(f"its supervisor cannot be asked: {error}") from error
+
+
+async def ask_until_listening(
+    job_dir: str, request: dict[str, Any], timeout_s: float | None, is_over: Callable[[], bool]
+) -> dict[str, Any] | None:
+    """Ask again while the supervisor does not listen: it begins a moment after its fork.
+
+    Return the reply; None if the job `is_over`, or if the supervisor ended or did not answer in
+    time. Raises Refused for a bad request, and Unavailable if the supervisor cannot be asked.
+    """
+    with failures():
+        for _ in range(CONNECT_TRIES):
+            if is_over():
+                return None
+            try:
+                return await ask(job_dir, request, timeout_s)
+            except NotListening:
+                await asyncio.sleep(CONNECT_AGAIN_S)
+    return None
 
 
 async def ask(

@@ -5,7 +5,6 @@ and refuses a request for an attempt that it does not serve any more. Tests:
 tests/integration/test_device_filter.py.
 """
 
-import asyncio
 from collections.abc import Sequence
 from typing import Final
 
@@ -15,33 +14,20 @@ from services.node_agent.supervisor import records
 
 # How long a supervisor may take to answer.
 ANSWER_S: Final = 5.0
-# A supervisor listens a moment after its fork.
-CONNECT_TRIES: Final = 200
-CONNECT_AGAIN_S: Final = 0.01
 
 
 async def deny(job_dir: str, denied: Sequence[Sequence[int]]) -> None:
     """Deny these devices to an attempt; see `JobSupervisors.deny`."""
-    try:
-        failed = await _deny(job_dir, denied)
-    except (OSError, ValueError) as error:  # no descriptor is free, or half of a reply came
-        raise Unavailable(f"its supervisor cannot be asked: {error}") from error
-    if failed:
-        raise Unavailable(failed)
 
+    def is_over() -> bool:
+        return records.read_exit(job_dir) is not None
 
-async def _deny(job_dir: str, denied: Sequence[Sequence[int]]) -> str:
-    """Return why the devices cannot be denied; empty if they are, or if the attempt has ended."""
     request = {"op": "deny", "denied": denied}
-    for _ in range(CONNECT_TRIES):
-        if records.read_exit(job_dir) is not None:
-            return ""
-        try:
-            reply = await control_client.ask(job_dir, request, ANSWER_S)
-        except control_client.NotListening:
-            await asyncio.sleep(CONNECT_AGAIN_S)
-            continue
-        if reply is None:
-            break
-        return f"the kernel refused its device filter: {why}" if (why := reply["failed"]) else ""
-    return "its supervisor does not answer" if records.read_exit(job_dir) is None else ""
+    reply = await control_client.ask_until_listening(job_dir, request, ANSWER_S, is_over)
+    if reply is not None:
+        if why := reply["failed"]:
+            raise Unavailable(f"the kernel refused its device filter: {why}")
+        return
+    with control_client.failures():
+        if not is_over():
+            raise Unavailable("its supervisor does not answer")

@@ -4,17 +4,18 @@ restart, and report what happened.
 Each (job, attempt) is started at most once: `records.place_marker` writes a durable marker before
 anything is ordered. Supervisors report events in datagrams. A supervisor that cannot report an end
 exits, and the agent sees its pidfd; the agent asks for starts that were not reported. Tests:
-tests/integration/test_supervision_agent.py.
+tests/integration/test_supervision_agent.py, test_supervision_lost_starts.py.
 """
 
 import asyncio
 import binascii
+import logging
 import os
 import signal
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
-from libs.common.errors import Refused
+from libs.common.errors import Refused, Unavailable
 from services.node_agent.machine import cgroups
 from services.node_agent.supervision import control_client, lost
 from services.node_agent.supervision.agent_socket import AGENT_SOCKET, bind, lock, received
@@ -32,14 +33,14 @@ from services.node_agent.supervisor import order, records
 from services.node_agent.supervisor.records import ExitRecord
 
 ORDERS_MAX = 3
-CONNECT_TRIES = 200
-CONNECT_AGAIN_S = 0.01
 STOP_TIMEOUT_S = 5.0
 STATUS_TIMEOUT_S = 2.0
 MISSED_EVENTS_EVERY_S = 1.0
 ARGV0_CHARS = 200
 STDIN_CHUNK_BYTES = 256 * 1024
 NO_GROUPS: Mapping[str, str] = {}
+
+logger = logging.getLogger(__name__)
 
 OnEvent = Callable[[Key, str, Mapping[str, Any]], None]
 
@@ -277,16 +278,11 @@ class SupervisorClient:
     ) -> dict[str, Any] | None:
         """Send a request to the supervisor; return None if the job has ended.
 
-        Retries while the supervisor does not listen: it begins a moment after its fork.
+        Raises Refused, and Unavailable if the supervisor cannot be asked.
         """
-        for _ in range(CONNECT_TRIES):
-            if job.exited:
-                return None
-            try:
-                return await control_client.ask(job.job_dir, request, timeout_s)
-            except control_client.NotListening:
-                await asyncio.sleep(CONNECT_AGAIN_S)
-        return None
+        return await control_client.ask_until_listening(
+            job.job_dir, request, timeout_s, lambda: job.exited
+        )
 
     async def _adopt(self, job: SupervisedJob) -> Known:
         """Find out whether the supervisor of a job on disk lives, and clean up if it does not."""
@@ -385,11 +381,15 @@ class SupervisorClient:
     async def _notice_missed_events(self) -> None:
         """Ask the supervisors that have not reported a start, in case the datagram was lost.
 
-        A lost "exited" is noticed by the supervisor's death.
+        A lost "exited" is noticed by the supervisor's death. What fails is tried again.
         """
         while True:
             for job in [job for job in self._jobs.values() if job.pidfd >= 0 and not job.started]:
-                reply = await self._ask(job, {"op": "status"}, STATUS_TIMEOUT_S)
-                if reply is not None and reply["executed"]:
-                    self._begin(job)
+                try:
+                    reply = await self._ask(job, {"op": "status"}, STATUS_TIMEOUT_S)
+                    if reply is not None and reply["executed"]:
+                        self._begin(job)
+                except (Refused, Unavailable, OSError) as error:
+                    name = f"{job.key[0]} attempt {job.key[1]}"
+                    logger.warning("cannot tell whether %s has started: %s", name, error)
             await asyncio.sleep(MISSED_EVENTS_EVERY_S)

@@ -1,0 +1,82 @@
+"""The agent asks for starts that were not reported, whatever fails when it asks."""
+
+import asyncio
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from supervision_world import WAIT_S, World, world_at
+
+from services.node_agent.machine import processes
+from services.node_agent.supervision import lost
+from services.node_agent.supervision.agent_socket import AGENT_SOCKET
+from services.node_agent.supervisor import records
+from tests.integration.test_siblings_without_descriptors import NONE, limited
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    async with world_at(tmp_path / "agent") as made:
+        yield made
+
+
+@contextlib.contextmanager
+def supervisor_that_answers(job_dir: str, answer: str) -> Iterator[None]:
+    """Let a process serve job attempt 1 whose every answer is this one."""
+    name = f"muster-test-{os.getpid()}-{time.monotonic_ns()}"
+    code = (
+        "import socket; listener = socket.socket(socket.AF_UNIX); "
+        f"listener.bind('\\0' + {name!r}); listener.listen(); print(flush=True)\n"
+        "while True:\n    link, _ = listener.accept()\n    link.recv(1 << 16)\n"
+        f"    link.sendall({answer.encode()!r})\n    link.close()"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        found = processes.process(process.pid)
+        assert found is not None
+        records.place_marker(job_dir, {"rank": 0})
+        who = lost._without_process("job", 1, 0)
+        who.update(pid=process.pid, start_ticks=found.start_ticks, control=name)
+        assert records.claim(job_dir, who)
+        try:
+            yield
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        ('{"executed', "Unterminated string"),
+        ('{"error": "it serves another job"}\n', "it serves another job"),
+    ],
+)
+async def test_a_start_is_noticed_beside_a_supervisor_that_cannot_be_asked(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, answer: str, why: str
+) -> None:
+    job_dir = tmp_path / "agent" / "jobs" / "job.1"
+    with supervisor_that_answers(str(job_dir), answer):
+        async with world_at(tmp_path / "agent") as world:
+            (world.state_dir / AGENT_SOCKET).unlink()
+            key = await world.shell("other", "sleep 600")
+            await world.told(key, "started")
+            assert why in caplog.text and "cannot tell whether job attempt 1" in caplog.text
+
+
+async def test_a_start_is_noticed_once_the_agent_has_descriptors_again(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    (world.state_dir / AGENT_SOCKET).unlink()
+    key = await world.shell("job", "sleep 600")
+    with limited(NONE):
+        async with asyncio.timeout(WAIT_S):
+            while "cannot tell whether job attempt 1 has started" not in caplog.text:
+                await asyncio.sleep(0.05)
+        assert "started" not in world.names(key)
+    await world.told(key, "started")
