@@ -117,6 +117,7 @@ class Plan(msgspec.Struct, frozen=True):
     lease_ms: int = LEASE_MS
     lock_users: int = 0
     hash_every: int = 0
+    fence: hangs.Fence = hangs.NO_FENCE
     # Commits after which the gateway stores a snapshot; 0: the gateway only records (`client.py`).
     snapshot_every: int = 0
 

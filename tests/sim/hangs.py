@@ -1,14 +1,15 @@
 """Supervisors and lease watchdogs that hang: what a simulated machine's enforcers of leases do.
 
 `SimWatchdog` is the simulation's twin of `services/node_agent/watchdog`. The agent notices one that
-hangs, and replaces it. Where none can be started, the agent records that.
+hangs, and replaces it. Where none can be started, the agent records that. A machine with an armed
+hardware watchdog is then reset.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from services.node_agent.core.observations import Exit
 
@@ -40,6 +41,20 @@ LOOK_S: Final = 0.25
 FROZEN_S: Final = 2.0
 REPORT_S: Final = 1.0
 NO_PROGRAM: Final = "it ended (exit code 1)"
+# How long a machine is down that its hardware watchdog resets.
+RESET_S: Final = 15.0
+
+
+class Fence(NamedTuple):
+    """The hardware watchdog of each machine: its time (0: there is none), and whether leases are
+    long enough to arm it.
+    """
+
+    seconds: int = 0
+    is_armed: bool = False
+
+
+NO_FENCE: Final = Fence()
 
 
 def planned(dice: random.Random, nodes: int) -> list[tuple[float, str, str, float]]:
@@ -77,6 +92,7 @@ class SimWatchdog:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
+        self.fence = NO_FENCE
         self.begin()
 
     def begin(self) -> None:
@@ -94,7 +110,7 @@ class SimWatchdog:
         return NO_PROGRAM if self.is_lost else ""
 
     def armed_ms(self) -> int:
-        return 0
+        return self.fence.seconds * 1_000 if self.fence.is_armed else 0
 
     def lacking(self) -> str:
         return ""
@@ -173,6 +189,19 @@ def end_watchdog(world: World, node_id: str, length_s: float) -> None:
         machine.watchdog.lose(length_s)
     else:
         machine.watchdog.hang()
+    if machine.watchdog.fence.is_armed:
+        boot = machine.boot
+        world.loop.call_later(machine.watchdog.fence.seconds, lambda: _reset(world, node_id, boot))
+
+
+def _reset(world: World, node_id: str, boot: int) -> None:
+    """Reset a machine whose hardware watchdog nothing tends."""
+    machine = world.machines[node_id]
+    if machine.watchdog.works() or not machine.up or machine.boot != boot:
+        return
+    world.slots[f"agent-{node_id}"].process.kill()
+    machine.power_off(False)
+    world.loop.call_later(RESET_S, world.power_on, machine)
 
 
 LOST: Final = Exit(executed=True, exit_code=None, reason="supervisor_lost")

@@ -369,6 +369,7 @@ def identity_of(machine: Machine) -> protocol.Machine:
         spine="x",
         sockets=SOCKETS,
         keeps=True,
+        fence_ms=machine.watchdog.fence.seconds * 1_000,
     )
 
 

@@ -47,6 +47,11 @@ def the_silence_of_an_unguarded_node_proves_its_end(patch: pytest.MonkeyPatch) -
     patch.setattr(nodes, "_surely_ended", lambda node: True)
 
 
+def the_setting_of_a_hardware_watchdog_proves_a_reset(patch: pytest.MonkeyPatch) -> None:
+    """A former bug: the scheduler counts on a reset although the device is not armed."""
+    patch.setattr(nodes, "_surely_ended", lambda node: not node.unguarded or node.fence_ms > 0)
+
+
 def another_writer_declares_nodes_lost(patch: pytest.MonkeyPatch) -> None:
     """A watchdog beside the scheduler reads heartbeats and records NodeLost on its own subject."""
     patch.setitem(subjects.WRITER_OF, f.NodeLost, "watchdog")

@@ -184,7 +184,8 @@ class SimSupervisors:
         return self.process.alive and self.process.paused_until <= self.machine.loop.now
 
     def guard_changed(self, missing: str) -> None:
-        self.process.deliver(self.on_event, GuardChanged(missing))
+        seen = GuardChanged(missing, self.watchdog.armed_ms())
+        self.process.deliver(self.on_event, seen)
 
     def exited(self, ref: AttemptRef, end: Exit) -> None:
         """Report each exit once per attempt and agent process, after its start."""

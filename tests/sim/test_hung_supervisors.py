@@ -20,9 +20,10 @@ SEEDS = range(len(hangs.SILENCES))
 NODES = (2, 2, 4, 2)
 AT_S = 4.0
 LENGTH_S = 13.0
+FENCE_S = 5
 
 
-def ran(seed: int, lost: bool, *more: type[Checker]) -> Result:
+def ran(seed: int, lost: bool, *more: type[Checker], fence: hangs.Fence = hangs.NO_FENCE) -> Result:
     """Nothing but these faults."""
     silence = hangs.SILENCES[seed % len(hangs.SILENCES)]
     blows = hangs.hung_while_silent("n2", at_s=AT_S, length_s=LENGTH_S, silence=silence, lost=lost)
@@ -33,6 +34,7 @@ def ran(seed: int, lost: bool, *more: type[Checker]) -> Result:
         storm_s=AT_S + LENGTH_S + 8.0,
         skew_max_s=0.0,
         nodes=NODES,
+        fence=fence,
     )
     return simulate(plan, (*ALL, *more))
 
@@ -67,6 +69,27 @@ def test_the_watchdog_ends_jobs_whose_supervisors_hang(case: int) -> None:
 @pytest.mark.parametrize("case", SEEDS)
 def test_jobs_of_a_silent_node_without_watchdog_wait_for_it(case: int) -> None:
     assert ran(case, True, LostUnguarded).found is None
+
+
+@pytest.mark.parametrize("case", SEEDS)
+def test_jobs_of_a_silent_node_that_its_hardware_watchdog_resets_start_elsewhere(case: int) -> None:
+    assert ran(case, True, LostOnce, fence=hangs.Fence(FENCE_S, is_armed=True)).found is None
+
+
+@pytest.mark.parametrize("case", SEEDS)
+def test_jobs_of_a_silent_node_whose_hardware_watchdog_is_not_armed_wait_for_it(case: int) -> None:
+    """As under `muster leases fast` with the default time."""
+    fence = hangs.Fence(FENCE_S, is_armed=False)
+    assert ran(case, True, LostUnguarded, fence=fence).found is None
+
+
+def test_planted_trust_in_a_hardware_watchdog_that_is_not_armed_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    planted_leases.the_setting_of_a_hardware_watchdog_proves_a_reset(monkeypatch)
+    fence = hangs.Fence(FENCE_S, is_armed=False)
+    found = first_found(ran(seed, True, fence=fence) for seed in SEEDS)
+    assert found.checker == "lost_only_after_a_lease"
 
 
 def test_planted_missing_watchdog_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

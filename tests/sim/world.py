@@ -121,7 +121,7 @@ class World:
         machine = SimMachine(
             self.loop, node_id, gpus, self.truth, weather=self.weather, seed=self.plan.seed
         )
-        machine.held_by = self._holds
+        machine.held_by, machine.watchdog.fence = self._holds, self.plan.fence
         self.power_on(machine)
         return machine
 
