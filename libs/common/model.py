@@ -336,3 +336,11 @@ def attempt_of(key: str) -> AttemptRef:
 def job_of(key: str) -> JobId:
     """Return the job of an attempt that `attempt_key` wrote as this text."""
     return JobId(key.rpartition(".")[0])
+
+
+def life_id(life: int) -> str:
+    """Return the text that tells a life of the cluster from every other.
+
+    It is empty before the first restore.
+    """
+    return str(life) if life else ""

@@ -144,5 +144,6 @@ class Heartbeats:
     def _heartbeat(self, sent_ns: int) -> Heartbeat:
         state, peers = self.state(), self.peers
         size, seq = (peers.size, peers.roster_seq) if peers is not None else (0, 0)
-        held = (size, *self.granted, state.lease_written_epoch, seq, self.echo_ns)
+        life = peers.roster_life if peers is not None else None
+        held = (size, *self.granted, state.lease_written_epoch, seq, self.echo_ns, life)
         return Heartbeat(self.node_id, state.incarnation, sent_ns, s.local_digest(state), *held)

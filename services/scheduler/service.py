@@ -58,7 +58,7 @@ from services.scheduler.leases.lease_answers import OK, lease_answer, verdict_on
 from services.scheduler.leases.leases import Leases
 from services.scheduler.leases.opening import opening_facts
 from services.scheduler.leases.renewals import Renewals
-from services.scheduler.leases.roster import PresentRoster, roster_needed
+from services.scheduler.leases.roster import PresentRoster, may_hold_lease
 from services.scheduler.models.demand import Demand
 from services.scheduler.models.drains import Drains
 from services.scheduler.orders import decision_spans
@@ -312,8 +312,7 @@ class Scheduler:
         self.renewals.hear(self.acked, beat, now)
         # The observation is up to 100 ms old.
         self.observed = self.observed.without(beat.node_id)
-        # An agent with an older roster counts a leaving node, or goes by a former timing.
-        counts_alike = beat.roster_seq >= roster_needed(self.acked) or not node.peer_address
+        counts_alike = may_hold_lease(self.acked, node, beat)
         # A deaf node gets no lease, so that it is lost. While none can be lost, that would last.
         is_deaf = self.leases.is_deaf(self.acked, beat.node_id, now)
         hears = counts_alike and (self.renewals.few_renewed or not is_deaf)

@@ -15,8 +15,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from libs.common.messages import Roster
 from libs.embedded import runfile, servers
 from libs.embedded.living import die_with_parent, is_living
+from services.node_agent.peers import kept_roster
+from services.node_agent.peers.peers import Kept
 from tests.tidy import ROOT
 
 HERE = "127.0.0.1"
@@ -63,6 +68,11 @@ class Machine:
     def look(self) -> None:
         if not self.dead and self.process.poll() is not None:
             self.process = self._start("--again")
+
+    def roster(self) -> Roster:
+        """Return the roster on the machine's disk."""
+        data = (self.state / kept_roster.FILE).read_bytes()
+        return msgspec.msgpack.decode(data, type=Kept).roster
 
     def kill(self) -> None:
         """End the agent for ever; its jobs end with their leases."""

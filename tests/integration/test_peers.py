@@ -6,15 +6,30 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from libs.common.messages import Roster
+from libs.common import subjects
+from libs.common.facts import ClusterConfigured
+from libs.common.messages import Heartbeat, Roster
+from libs.common.process.clock import SystemClock
+from libs.common.state.cluster import Cluster
+from libs.common.timing import Timing
+from libs.common.transport.bus_memory import MemoryBus
+from libs.common.transport.log_memory import MemoryLog, MemoryStream
+from libs.common.transport.writer import Writer
+from services.node_agent.core import state as s
+from services.node_agent.heartbeats import Heartbeats
 from services.node_agent.peers.kept_roster import FILE, RosterFile
 from services.node_agent.peers.peer_budget import HEARD_PER_NODE
 from services.node_agent.peers.peer_messages import NONCE_BYTES, PeerAsk
-from services.node_agent.peers.peers import Kept
+from services.node_agent.peers.peers import Kept, Peers
 from services.node_agent.peers.peers_udp import UdpChannel, open_channel, place
+from services.scheduler.leases.lease_answers import lease_answer
+from services.scheduler.leases.roster import may_hold_lease, roster
+from tests.given import registered
 from tests.integration.peers_world import HOST, LEASE_MS, fleet
+from tests.restored import RESTORE, TERM, told
 
 WAIT_S = 10.0
 
@@ -68,6 +83,73 @@ async def test_datagram_of_a_stranger_is_dropped_at_no_cost_for_peers(tmp_path: 
         good = nodes[1].signer.datagram(PeerAsk("home", nodes[1].node_id, 1, bytes(NONCE_BYTES)))
         heard._hear(nodes[1].address, good)
         assert heard.dropped == dropped + 3 * HEARD_PER_NODE
+
+
+async def test_a_roster_of_before_a_restore_is_replaced_and_gets_no_lease_until_then(
+    tmp_path: Path,
+) -> None:
+    """The kept roster has a later sequence, and a node that joined after the backup."""
+    async with fleet(tmp_path, 3) as nodes:
+        agent = nodes[0]
+        former = msgspec.structs.replace(agent.peers.gossip.roster, seq=1_000)
+        await agent.peers.take(former)
+        await agent.end()
+        await agent.begin()
+        await until(lambda: agent.peers.roster_seq == 1_000)
+        cluster = restored_cluster(*(node.address for node in nodes[:2]))
+        bus, beats = MemoryBus(), []
+
+        async def heartbeat(subject: str, data: bytes) -> bytes:
+            beat = msgspec.msgpack.decode(data, type=Heartbeat)
+            beats.append(beat)
+            lease_ms = LEASE_MS if may_hold_lease(cluster, cluster.nodes[beat.node_id], beat) else 0
+            digest = roster(cluster).digest
+            return msgspec.msgpack.encode(
+                lease_answer(cluster, 1, beat, "ok", lease_ms=lease_ms, roster_digest=digest)
+            )
+
+        async def whole(subject: str, data: bytes) -> bytes:
+            return msgspec.msgpack.encode(roster(cluster))
+
+        await bus.subscribe(subjects.heartbeat(agent.node_id), heartbeat)
+        await bus.subscribe(subjects.roster(agent.node_id), whole)
+        leases: list[int] = []
+        beating = asyncio.create_task(heartbeats(bus, agent.peers, leases).run(lambda: None))
+        await until(lambda: LEASE_MS in leases)
+        beating.cancel()
+        kept = (await RosterFile(agent.folder).load()).roster
+    assert (kept.life, kept.seq, len(kept.nodes)) == ("1", cluster.seq, 2)
+    assert (beats[0].roster_life, beats[0].roster_seq, leases[0]) == ("", 1_000, 0)
+    assert (beats[-1].roster_life, beats[-1].roster_seq) == ("1", cluster.seq)
+
+
+def restored_cluster(*addresses: str) -> Cluster:
+    """Return a restored cluster whose backup has the first nodes of the fleet."""
+    before = [
+        registered(f"n{number}", peer_address=address) for number, address in enumerate(addresses)
+    ]
+    configured = ClusterConfigured(cluster_id="home", timing=Timing(lease_ms=LEASE_MS))
+    return told(TERM, configured, *before, RESTORE, TERM)
+
+
+def heartbeats(bus: MemoryBus, peers: Peers, leases: list[int]) -> Heartbeats:
+    """Return the heartbeats of a registered agent, which note the length of each lease."""
+    clock, running = SystemClock(), asyncio.get_running_loop()
+    found = Heartbeats(
+        peers.gossip.node_id,
+        interval_ms=100,
+        bus=bus,
+        clock=clock,
+        writer=Writer(MemoryLog(MemoryStream()), clock, "facts.node.n0", seen=lambda: 0),
+        peers=peers,
+        state=lambda: s.begin(peers.gossip.node_id, 1, ()),
+        tell=lambda seen: leases.append(seen.lease.lease_ms),  # type: ignore[union-attr]
+        spawn=lambda work: running.create_task(work),
+    )
+    registration = running.create_future()
+    registration.set_result(1)
+    found.registered_as(registration)
+    return found
 
 
 async def test_a_roster_that_cannot_be_read_is_none(tmp_path: Path) -> None:

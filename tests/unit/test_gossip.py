@@ -14,12 +14,17 @@ NONCE = b"this round"
 NAMES = [NodeId(name) for name in ("a", "b", "c", "d", "e")]
 
 
-def roster(size: int, seq: int = 1, cluster_id: str = "home") -> Roster:
+def roster(size: int, seq: int = 1, cluster_id: str = "home", life: str = "") -> Roster:
     nodes = tuple(
         RosterEntry(name, f"10.0.0.{number}:9", "", 1) for number, name in enumerate(NAMES[:size])
     )
     return Roster(
-        cluster_id=cluster_id, seq=seq, digest=f"of {size}", lease_ms=LEASE_MS, nodes=nodes
+        cluster_id=cluster_id,
+        seq=seq,
+        digest=f"of {size}",
+        lease_ms=LEASE_MS,
+        nodes=nodes,
+        life=life,
     )
 
 
@@ -143,6 +148,36 @@ def test_a_roster_is_taken_only_when_it_goes_on_from_the_one_that_is_kept() -> N
     assert not g.takes(gossip, roster(4, seq=4))
     assert not g.takes(gossip, roster(2, seq=6))
     assert g.takes(gossip, roster(1, seq=1, cluster_id="another"))
+
+
+def test_a_roster_of_another_life_is_taken_with_other_nodes_and_a_lower_sequence() -> None:
+    gossip = Gossip(NAMES[0], T, roster(4, seq=90))
+    assert g.takes(gossip, roster(3, seq=7, life="1"))
+    g.take(gossip, roster(3, seq=7, life="1"))
+    assert not g.takes(gossip, roster(4, seq=6, life="1"))
+    assert not g.takes(gossip, roster(2, seq=8, life="1"))
+    assert g.takes(gossip, roster(4, seq=8, life="1"))
+    assert g.takes(gossip, roster(4, seq=6, life="2"))
+    assert g.takes(gossip, roster(4, seq=91))
+
+
+def test_a_roster_of_a_life_that_is_over_extends_no_lease() -> None:
+    """Nodes b and c may have joined after the backup: the scheduler counts neither of them."""
+    gossip = silent(4)
+    assert g.ask_at_ns(gossip, T + LEASE) is not None
+    g.hear_life(gossip, "1")
+    assert g.ask_at_ns(gossip, T + LEASE) is None
+    g.take(gossip, roster(2, life="1"))
+    assert g.ask_at_ns(gossip, T + LEASE) is not None
+
+
+def test_a_round_ends_when_the_scheduler_answers_in_another_life() -> None:
+    gossip = asking(3)
+    g.hear_life(gossip, "")
+    assert answer(asking(3), "b") == answer(gossip, "b") > 0
+    gossip = asking(3)
+    g.hear_life(gossip, "1")
+    assert answer(gossip, "b") == answer(gossip, "c") == 0
 
 
 def test_a_roster_without_nodes_is_taken_and_extends_no_lease() -> None:

@@ -14,7 +14,7 @@ from libs.common.messages.node_orders import ControlOrder as ControlOrder
 from libs.common.messages.node_orders import KeepList as KeepList
 from libs.common.messages.node_orders import KeepOrder as KeepOrder
 from libs.common.messages.node_orders import ProbeOrder as ProbeOrder
-from libs.common.model import AttemptRef, GpuHold, JobId, JobSpec, NodeId
+from libs.common.model import AttemptRef, GpuHold, JobId, JobSpec, NodeId, life_id
 
 # Bytes of the orders in one message. A single order may be larger: its spec is part of one fact,
 # and it has at most 1,024 peers. Well below the server's limit (`bus.MESSAGE_BYTES_MAX`).
@@ -119,7 +119,8 @@ class Heartbeat(msgspec.Struct, frozen=True):
     `lease_took_ns` describe the last granted lease: when its heartbeat was sent, and how long the
     answer took. `lease_epoch` is the term of the lease in the node's lease file as far as this
     process knows; 0: it wrote none. `echo_ns` is when the newest heartbeat was sent whose answer
-    this process has heard; -1: an agent of an earlier release, which does not say.
+    this process has heard; -1: an agent of an earlier release, which does not say. `roster_life` is
+    the life of the cluster that the roster is of; None: an agent of an earlier release.
     """
 
     node_id: NodeId
@@ -132,6 +133,7 @@ class Heartbeat(msgspec.Struct, frozen=True):
     lease_epoch: int = 0
     roster_seq: int = 0
     echo_ns: int = -1
+    roster_life: str | None = None
 
 
 class Lease(msgspec.Struct, frozen=True):
@@ -160,6 +162,11 @@ class Lease(msgspec.Struct, frozen=True):
     registered_seq: int = 0
     life: int = 0
 
+    @property
+    def life_id(self) -> str:
+        """Return what tells this life of the cluster from every other."""
+        return life_id(self.life)
+
 
 class RosterEntry(msgspec.Struct, frozen=True, array_like=True):
     """A registered node: the address of its agent for peers ("ip:port"), and its nkey.
@@ -178,8 +185,9 @@ class RosterEntry(msgspec.Struct, frozen=True, array_like=True):
 class Roster(msgspec.Struct, frozen=True):
     """scheduler -> agent: all registered nodes as of commit `seq`, in order of first registration.
 
-    Nodes are only added: a later roster begins with those of an older one. `digest` ignores
-    incarnations.
+    In one life of the cluster nodes are only added: a later roster begins with those of an older
+    one. `digest` ignores incarnations. `life` is the life (`life_id`); a scheduler of an earlier
+    release leaves it empty.
     """
 
     cluster_id: str = ""
@@ -187,6 +195,7 @@ class Roster(msgspec.Struct, frozen=True):
     digest: str = ""
     lease_ms: int = 0
     nodes: tuple[RosterEntry, ...] = ()
+    life: str = ""
 
 
 class DesiredAsk(msgspec.Struct, frozen=True):

@@ -7,7 +7,13 @@ renewed at every instant of the lease and margin before. So if a strict majority
 not renewed at one instant T, no node of it is declared lost before T plus a lease and a margin, and
 its lease may last until T plus a lease. T is when the questions were sent. A peer that says that it
 was not renewed for the whole window was not renewed at T, because its answer came within the
-window. Tests: tests/unit/test_gossip.py; tests/sim breaks everything around it.
+window.
+
+The rule needs rosters of one life of the cluster. A restore may have taken away nodes that joined
+after the backup: a majority with them is none that the scheduler counts. So a roster of another
+life extends no lease once the scheduler has named its life, and is replaced by any roster of that
+life. Until then this node cannot know of the restore; docs/howto/back-up.md names what follows.
+Tests: tests/unit/test_gossip.py; tests/sim breaks everything around it.
 """
 
 import hashlib
@@ -36,7 +42,7 @@ class Gossip(msgspec.Struct):
 
     `granted_ns`: when the heartbeat of the last scheduler's lease was sent, or the latest possible
     time. `asked_ns`, `nonce` and `unrenewed` belong to the present round; an empty nonce means no
-    round.
+    round. `life` is the life of the cluster that the scheduler named last; None: none yet.
     """
 
     node_id: NodeId
@@ -45,6 +51,7 @@ class Gossip(msgspec.Struct):
     asked_ns: int = 0
     nonce: bytes = b""
     unrenewed: dict[NodeId, None] = {}
+    life: str | None = None
 
 
 def begin(node_id: NodeId, roster: Roster, deadline_ns: int, now_ns: int) -> Gossip:
@@ -70,6 +77,16 @@ def granted(gossip: Gossip, sent_ns: int) -> None:
     gossip.nonce = b""
 
 
+def hear_life(gossip: Gossip, life: str) -> None:
+    """Note the life of the cluster in which the scheduler answers.
+
+    It ends a round with a roster of another life.
+    """
+    gossip.life = life
+    if life != gossip.roster.life:
+        gossip.nonce = b""
+
+
 def unrenewed_ms(gossip: Gossip, now_ns: int) -> int:
     """Return how long this node has not been renewed; RENEWED while it is."""
     since_ns = now_ns - gossip.granted_ns - gossip.roster.lease_ms * MS // RENEWED_PART
@@ -80,6 +97,8 @@ def ask_at_ns(gossip: Gossip, deadline_ns: int) -> int | None:
     """Return when to ask the peers next; None if no round can help before the lease ends."""
     known = any(entry.node_id == gossip.node_id for entry in gossip.roster.nodes)
     if not known or _counted(gossip.roster) < ROSTER_MIN:
+        return None
+    if gossip.life not in (None, gossip.roster.life):
         return None
     own_age_ns = deadline_ns - gossip.roster.lease_ms * MS
     since_ns = max(gossip.granted_ns, own_age_ns) + gossip.roster.lease_ms * MS // RENEWED_PART
@@ -125,8 +144,11 @@ def takes(gossip: Gossip, roster: Roster) -> bool:
     It must begin with the same nodes, because a majority of fewer nodes would be another majority.
     A roster without nodes, as a cluster with too many nodes has it, is taken too: with it no lease
     is extended. An agent that kept its own roster would get no leases after a node left.
+
+    A roster of another cluster, or of another life of this one, is taken whatever it says: the
+    kept one counts for nothing there.
     """
-    if roster.cluster_id != gossip.roster.cluster_id:
+    if (roster.cluster_id, roster.life) != (gossip.roster.cluster_id, gossip.roster.life):
         return roster.lease_ms > 0
     kept = [entry.node_id for entry in gossip.roster.nodes]
     begins_alike = [entry.node_id for entry in roster.nodes[: len(kept)]] in (kept, [])

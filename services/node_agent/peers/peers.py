@@ -161,12 +161,19 @@ class Peers:
     def roster_seq(self) -> int:
         return self.gossip.roster.seq
 
+    @property
+    def roster_life(self) -> str:
+        return self.gossip.roster.life
+
     def hears(self, lease: Lease, sent_ns: int) -> bool:
         """Note a scheduler's lease for the heartbeat sent then; return whether to fetch its roster
         now.
         """
         if lease.lease_ms:
             g.granted(self.gossip, sent_ns)
+        # A scheduler of an earlier release names no life in its rosters.
+        is_present = lease.roster == self.gossip.roster.digest
+        g.hear_life(self.gossip, self.gossip.roster.life if is_present else lease.life_id)
         now_ns = self.clock.boot_ns()
         if lease.roster in ("", self.gossip.roster.digest) or now_ns < self.fetched_ns:
             return False

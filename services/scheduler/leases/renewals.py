@@ -24,6 +24,7 @@ from libs.common.state.cluster import (
     shortest_lease_ms,
     slowest_timing,
 )
+from services.scheduler.leases.roster import is_of_this_life
 
 MS: Final = 1_000_000
 # The agents use the same fraction (`services/node_agent/peers/gossip.py`).
@@ -66,7 +67,8 @@ class _Renewal(msgspec.Struct):
 
     `grants` maps a heartbeat to the time of the answer. The node was renewed from `since` until
     half a lease after `granted`, the earliest time at which the heartbeat of its lease was sent.
-    `roster_nodes` is the size of its roster. `heard` is the last heartbeat of an agent that
+    `roster_nodes` is the size of its roster, and `roster_seq` its commit; a roster of an earlier
+    life of the cluster does not count. `heard` is the last heartbeat of an agent that
     replaced another.
     """
 
@@ -118,8 +120,9 @@ class Renewals:
             # The lease of this agent proves nothing about the one that it replaced.
             node.heard = now
             return
-        node.roster_nodes = max(node.roster_nodes, beat.roster_nodes)
-        node.roster_seq = max(node.roster_seq, beat.roster_seq)
+        if is_of_this_life(cluster, beat):
+            node.roster_nodes = max(node.roster_nodes, beat.roster_nodes)
+            node.roster_seq = max(node.roster_seq, beat.roster_seq)
         answered = node.grants.get(beat.lease_sent_ns)
         if answered is None:
             return

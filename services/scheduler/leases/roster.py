@@ -5,6 +5,9 @@ Pure, and made from acknowledged state. Nodes are in order of first registration
 begins with an earlier one. The agents' rule (`services/node_agent/peers/gossip.py`) and the rule of
 loss (`renewals.py`) rely on that. A removed node keeps its position. It is left out of the count in
 two steps, so that no two agents can count against each other (docs/decisions).
+
+A restore ends this order: a roster of an earlier life may hold nodes that the present life does not
+know, or has at other positions. So it counts for nothing, and its agent gets no lease.
 """
 
 import hashlib
@@ -22,7 +25,8 @@ from libs.common.facts import (
     NodeRemoved,
     Unknown,
 )
-from libs.common.messages import Roster, RosterEntry
+from libs.common.messages import Heartbeat, Roster, RosterEntry
+from libs.common.model import life_id
 from libs.common.state.cluster import Cluster, Node, is_leaving, is_removed
 
 # Longest address and key. An entry stays below ENTRY_BYTES, one of a node that leaves or was
@@ -71,6 +75,31 @@ def roster_needed(cluster: Cluster) -> int:
     return cluster.leaving_seq if cluster.former else max(cluster.leaving_seq, cluster.timing_seq)
 
 
+def may_hold_lease(cluster: Cluster, node: Node, beat: Heartbeat) -> bool:
+    """Return whether the roster on the agent's disk allows a lease.
+
+    An agent with an older roster counts a leaving node, or goes by a former timing. One with a
+    roster of another life counts nodes that this life does not know. An agent of an earlier release
+    may have no roster of this life before the log has passed the one that it keeps, so its lease
+    cannot wait for that.
+    """
+    if not node.peer_address:
+        return True
+    of_this_life = beat.roster_life in (None, life_id(cluster.life))
+    return of_this_life and beat.roster_seq >= roster_needed(cluster)
+
+
+def is_of_this_life(cluster: Cluster, beat: Heartbeat) -> bool:
+    """Return whether the roster that the heartbeat describes is of the cluster's present life.
+
+    An agent of an earlier release does not say. Its roster is of an earlier life if its commit is
+    not one of the present life.
+    """
+    if beat.roster_life is None:
+        return not cluster.life or cluster.restored_seq < beat.roster_seq <= cluster.seq
+    return beat.roster_life == life_id(cluster.life)
+
+
 def roster(cluster: Cluster) -> Roster:
     """Return the roster of this state, without nodes if there are too many."""
     nodes = (
@@ -79,16 +108,16 @@ def roster(cluster: Cluster) -> Roster:
     known = [(node.node_id, node.address, node.key, node.removed) for node in nodes]
     # A profile that is chosen again needs a roster of its own, although it says the same.
     changed = max(cluster.leaving_seq, cluster.timing_seq)
-    digest = hashlib.blake2b(
-        _encode((cluster.cluster_id, cluster.timing.lease_ms, changed, known)),
-        digest_size=8,
-    ).hexdigest()
+    life = life_id(cluster.life)
+    said = (cluster.cluster_id, cluster.timing.lease_ms, changed, known, *((life,) if life else ()))
+    digest = hashlib.blake2b(_encode(said), digest_size=8).hexdigest()
     return Roster(
         cluster_id=cluster.cluster_id,
         seq=cluster.seq,
         digest=digest,
         lease_ms=cluster.timing.lease_ms,
         nodes=nodes,
+        life=life,
     )
 
 
