@@ -8,7 +8,7 @@ from libs.common.model import AttemptRef, NodeId
 from libs.common.state.cluster import Cluster
 from tests.given import registered
 
-RESTORE = f.ClusterRestored(life=1, backup="x")
+RESTORE = f.ClusterRestored(life=1, backup="x", restore_id="r")
 TERM = f.TermBegan(instance="s")
 
 

@@ -195,6 +195,7 @@ def _cluster_restored(cluster: Cluster, fact: f.ClusterRestored, stamp: Stamp) -
     if not cluster.life < fact.life <= LIVES_MAX:
         return IGNORED
     cluster.life, cluster.restored_seq, cluster.settling = fact.life, stamp.seq, True
+    cluster.restore_id = fact.restore_id
     cluster.epoch = epoch_at(cluster, 0)
     return Change()
 

@@ -338,9 +338,11 @@ def job_of(key: str) -> JobId:
     return JobId(key.rpartition(".")[0])
 
 
-def life_id(life: int) -> str:
+def life_id(life: int, restore_id: str) -> str:
     """Return the text that tells a life of the cluster from every other.
 
-    It is empty before the first restore.
+    It is empty before the first restore. A restore by an earlier release has no id.
     """
-    return str(life) if life else ""
+    if not life:
+        return ""
+    return f"{life}-{restore_id}" if restore_id else str(life)

@@ -69,7 +69,7 @@ class Heartbeats:
         self.granted = (0, 0)
         self.echo_ns = 0
         self.log_incarnation = 0
-        self.life: int | None = None
+        self.life: str | None = None
         self.closed = False
 
     def registered_as(self, registration: asyncio.Future[int]) -> None:
@@ -128,16 +128,17 @@ class Heartbeats:
     def _check_life(self, lease: Lease) -> None:
         """Raise Unavailable if the cluster was restored since this agent began.
 
-        What the agent knows of epochs and sequences is of another history then. The next agent
-        finds the jobs on disk and registers them, and stops those that the log does not know.
+        The number of the life may be the same, because a backup can be restored twice. What the
+        agent knows of epochs and sequences is of another history then. The next agent finds the
+        jobs on disk and registers them, and stops those that the log does not know.
         """
-        before = lease.life if self.life is None else self.life
-        self.life = lease.life
+        before = lease.life_id if self.life is None else self.life
+        self.life = lease.life_id
         stands = self.registration.done() and was_stored(self.registration)
         unread = not stands or lease.seq < self.registration.result()
-        if before < lease.life or (lease.verdict == RESTORED and not unread):
+        if before != lease.life_id or (lease.verdict == RESTORED and not unread):
             raise Unavailable(
-                f"the cluster was restored from a backup (life {lease.life}): the agent of "
+                f"the cluster was restored from a backup (life {lease.life_id}): the agent of "
                 f"{self.node_id} starts again and registers its jobs"
             )
 

@@ -118,9 +118,9 @@ async def test_a_roster_of_before_a_restore_is_replaced_and_gets_no_lease_until_
         await until(lambda: LEASE_MS in leases)
         beating.cancel()
         kept = (await RosterFile(agent.folder).load()).roster
-    assert (kept.life, kept.seq, len(kept.nodes)) == ("1", cluster.seq, 2)
+    assert (kept.life, kept.seq, len(kept.nodes)) == ("1-r", cluster.seq, 2)
     assert (beats[0].roster_life, beats[0].roster_seq, leases[0]) == ("", 1_000, 0)
-    assert (beats[-1].roster_life, beats[-1].roster_seq) == ("1", cluster.seq)
+    assert (beats[-1].roster_life, beats[-1].roster_seq) == ("1-r", cluster.seq)
 
 
 def restored_cluster(*addresses: str) -> Cluster:

@@ -212,7 +212,7 @@ def by_scheduler(cluster: Cluster, chance: Random) -> Iterator[AnyFact]:
     if cluster.former:
         yield f.LeaseProfileSettled(seq=cluster.timing_seq)
     yield f.LeaseExtended(duration_ms=chance.randrange(1_000))
-    yield f.ClusterRestored(life=cluster.life + 1, backup="x")
+    yield f.ClusterRestored(life=cluster.life + 1, backup="x", restore_id="r")
     yield f.RestoreSettled(life=cluster.life)
     yield f.StateHashed(seq=cluster.state_hash.seq + 1, schema="s", parts={"jobs": b"d"})
     yield from facts_of_kept.by_scheduler(cluster, chance)

@@ -154,7 +154,7 @@ def wild(chance: Random) -> AnyFact:
         ),
         f.ClusterConfigured(cluster_id=word, timing=Timing(number, number, number, number)),
         f.LeaseExtended(duration_ms=number),
-        f.ClusterRestored(life=number, backup=word),
+        f.ClusterRestored(life=number, backup=word, restore_id=word),
         f.RestoreSettled(life=number),
         f.JobQueued(job_id=job_id),
         _wild_element(job_id, attempt, number),

@@ -1,4 +1,4 @@
-"""An agent that hears of a later life of the cluster starts again, and one that is new does not."""
+"""An agent that hears of another life of the cluster starts again, and one that is new does not."""
 
 import asyncio
 
@@ -37,8 +37,8 @@ def heartbeats(registered: int | None) -> Heartbeats:
     return found
 
 
-def lease(life: int, verdict: str = "ok", seq: int = 0) -> Lease:
-    return Lease(1, verdict, 0, 0, 1_000, "", seq, life=life)
+def lease(life: int, verdict: str = "ok", seq: int = 0, restore_id: str = "") -> Lease:
+    return Lease(1, verdict, 0, 0, 1_000, "", seq, life=life, restore_id=restore_id)
 
 
 async def test_an_agent_of_an_earlier_life_starts_again() -> None:
@@ -48,17 +48,27 @@ async def test_an_agent_of_an_earlier_life_starts_again() -> None:
         found._check_life(lease(1))
 
 
+@pytest.mark.parametrize("other", [lease(1, restore_id="y"), lease(1), lease(0)])
+async def test_an_agent_of_another_restore_starts_again(other: Lease) -> None:
+    """The same backup restored twice, or the lost cluster that came back."""
+    found = heartbeats(10)
+    found._check_life(lease(1, restore_id="x"))
+    found._check_life(lease(1, restore_id="x"))
+    with pytest.raises(Unavailable, match="was restored from a backup"):
+        found._check_life(other)
+
+
 async def test_a_new_agent_takes_the_life_that_it_finds() -> None:
     found = heartbeats(None)
     found._check_life(lease(3, RESTORED))
     found._check_life(lease(3))
-    assert found.life == 3
+    assert found.life == "3"
 
 
 async def test_a_new_agent_waits_while_its_registration_is_not_read_yet() -> None:
     found = heartbeats(10)
     found._check_life(lease(3, RESTORED, seq=9))
-    assert found.life == 3
+    assert found.life == "3"
 
 
 async def test_an_agent_that_the_new_life_does_not_know_starts_again() -> None:

@@ -79,6 +79,7 @@ def test_an_example_sets_every_field_to_other_than_its_default() -> None:
 # that came after the example.
 LEFT_AT_DEFAULT = (
     "job.placed.lender",
+    "cluster.restored.restore_id",
     *("array.element_begun.count", "job.requeued.elements", "job.closed.elements"),
     "node.registered.keeps",
     *("node.registered.fence_ms", "node.watchdog_changed.armed_ms"),

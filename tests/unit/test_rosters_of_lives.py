@@ -20,6 +20,7 @@ A, B = NodeId("a"), NodeId("b")
 TIMING = Timing()
 # The sequence of a roster of the lost history.
 FORMER = 1_000
+LIFE = "1-r"
 FASTER = f.LeaseProfileSet(profile=FAST, timing=of_profile(FAST, TIMING))
 
 
@@ -49,17 +50,24 @@ def beat(
 
 
 def test_a_life_has_a_name_only_after_a_restore() -> None:
-    assert (life_id(0), life_id(1)) == ("", "1")
-    assert Lease(1, "ok", 0, 0, 0, "", 3, life=1).life_id == "1"
+    assert (life_id(0, ""), life_id(1, ""), life_id(1, "x")) == ("", "1", "1-x")
+    assert Lease(1, "ok", 0, 0, 0, "", 3, life=1, restore_id="x").life_id == "1-x"
 
 
 def test_a_roster_names_its_life_and_another_life_has_another_digest() -> None:
     restored = cluster()
     before = cluster()
     before.life = 0
-    assert (roster(restored).life, roster(before).life) == ("1", "")
+    assert (roster(restored).life, roster(before).life) == (LIFE, "")
     assert roster(restored).digest != roster(before).digest
     assert roster(restored).nodes == roster(before).nodes
+
+
+def test_two_restores_of_one_backup_are_two_lives() -> None:
+    first, second = cluster(), cluster()
+    second.restore_id = "another"
+    assert not may_hold_lease(second, second.nodes[A], beat(A, first.seq, roster(first).life))
+    assert roster(first).digest != roster(second).digest
 
 
 def test_a_former_roster_is_no_proof_that_its_agent_leaves_a_node_out() -> None:
@@ -67,7 +75,7 @@ def test_a_former_roster_is_no_proof_that_its_agent_leaves_a_node_out() -> None:
     for node_id in (A, B):
         renewals.hear(state, beat(node_id, FORMER, ""), 0)
     assert renewals.removable(state) == []
-    renewals.hear(state, beat(A, state.seq, "1"), 0)
+    renewals.hear(state, beat(A, state.seq, LIFE), 0)
     assert renewals.removable(state) == [B]
 
 
@@ -77,7 +85,7 @@ def test_a_former_roster_is_no_proof_of_a_new_timing() -> None:
         renewals.hear(state, beat(node_id, FORMER, ""), 0)
     assert not renewals.timing_is_known(state)
     for node_id in (A, B):
-        renewals.hear(state, beat(node_id, state.timing_seq, "1"), 0)
+        renewals.hear(state, beat(node_id, state.timing_seq, LIFE), 0)
     assert renewals.timing_is_known(state)
 
 
@@ -95,10 +103,10 @@ def test_an_agent_gets_no_lease_until_its_roster_is_of_this_life() -> None:
     state = cluster()
     node = state.nodes[A]
     assert not may_hold_lease(state, node, beat(A, FORMER, ""))
-    assert may_hold_lease(state, node, beat(A, state.seq, "1"))
+    assert may_hold_lease(state, node, beat(A, state.seq, LIFE))
     state.life = 0
     assert may_hold_lease(state, node, beat(A, 0, ""))
-    assert not may_hold_lease(state, node, beat(A, FORMER, "1"))
+    assert not may_hold_lease(state, node, beat(A, FORMER, LIFE))
 
 
 def test_an_agent_without_peers_needs_no_roster() -> None:

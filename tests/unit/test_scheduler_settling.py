@@ -94,7 +94,7 @@ def test_a_node_gets_no_lease_before_it_registers_in_the_new_life() -> None:
     beat = Heartbeat(A, cluster.nodes[A].incarnation, 0, "")
     assert verdict_on(cluster, beat, cluster.nodes[A]) == RESTORED
     answer = lease_answer(cluster, 1, beat, RESTORED, lease_ms=0, roster_digest="")
-    assert (answer.life, answer.verdict) == (1, RESTORED)
+    assert (answer.life, answer.restore_id, answer.verdict) == (1, "r", RESTORED)
     again(cluster, "a")
     beat = Heartbeat(A, cluster.nodes[A].incarnation, 0, "")
     assert verdict_on(cluster, beat, cluster.nodes[A]) == OK

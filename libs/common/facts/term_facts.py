@@ -60,11 +60,13 @@ class ClusterRestored(Fact, frozen=True, tag="cluster.restored"):
 
     `life` counts the restores. Epochs of this life are above all epochs of the lives before. Until
     RestoreSettled nothing is placed: agents may still run attempts that the backup does not know.
-    `backup` is the hash of the audit chain at the backup's end.
+    `backup` is the hash of the audit chain at the backup's end. `restore_id` is random: the same
+    backup restored twice gives two lives with one number.
     """
 
     life: int
     backup: str
+    restore_id: str = ""
 
 
 class RestoreSettled(Fact, frozen=True, tag="restore.settled"):

@@ -145,8 +145,9 @@ class Lease(msgspec.Struct, frozen=True):
     roster. `incarnation` is the node's last one in the log. `distrusted`: readers ignored a commit
     on this node's subject; an agent that did not write it has lost its subject to another process.
     `registered_seq` is the commit of the node's valid registration; 0: the scheduler does not know
-    it. `life` counts the restores of the cluster: an agent that has seen an earlier life starts
-    again. The verdict restored says that the node must register in this life first.
+    it. `life` counts the restores of the cluster, and `restore_id` names the last one: an agent
+    that has seen another life starts again. The verdict restored says that the node must register
+    in this life first.
     """
 
     epoch: int
@@ -161,11 +162,12 @@ class Lease(msgspec.Struct, frozen=True):
     distrusted: bool = False
     registered_seq: int = 0
     life: int = 0
+    restore_id: str = ""
 
     @property
     def life_id(self) -> str:
         """Return what tells this life of the cluster from every other."""
-        return life_id(self.life)
+        return life_id(self.life, self.restore_id)
 
 
 class RosterEntry(msgspec.Struct, frozen=True, array_like=True):

@@ -12,7 +12,7 @@ import msgspec
 
 from libs.common.adapters import Adapter
 from libs.common.life import job_life
-from libs.common.model import GpuId, JobId, NodeId, TenantId, attempt_key
+from libs.common.model import GpuId, JobId, NodeId, TenantId, attempt_key, life_id
 from libs.common.model_spec import ModelSpec
 from libs.common.prices import Price
 from libs.common.state.arrivals import Arrivals
@@ -194,9 +194,11 @@ class Cluster(msgspec.Struct):
     facts: int = 0
     ignored: int = 0
     locks: Locks = {}
-    # How often the cluster was restored from a backup, and the last commit that began a life.
+    # How often the cluster was restored from a backup, the last commit that began a life, and the
+    # name of that restore.
     life: int = 0
     restored_seq: int = 0
+    restore_id: str = ""
     # After a restore, until no attempt of before can be alive unless this state knows it.
     settling: bool = False
     # The newest hash of this state that a leader recorded.
@@ -211,6 +213,11 @@ class Cluster(msgspec.Struct):
     former_models: dict[str, FormerModel] = {}
     # Replicas of names without a record begin at this ordinal: dropped records used those below.
     ordinal_floor: int = 0
+
+
+def present_life(cluster: Cluster) -> str:
+    """Return what tells the present life of the cluster from every other."""
+    return life_id(cluster.life, cluster.restore_id)
 
 
 def epoch_at(cluster: Cluster, seq: int) -> int:

@@ -9,6 +9,7 @@ tests/integration/test_backup.py.
 
 import json
 import os
+import secrets
 import shutil
 import subprocess
 import tempfile
@@ -44,6 +45,7 @@ SERVER: Final = "restoring"
 STOP_S: Final = 60.0
 # Above this part of its bound the log is thinned while it is written, as the trimmer does.
 FULL_PART: Final = 0.5
+RESTORE_ID_BYTES: Final = 8
 KEYS: Final = "keys"
 SHAPE: Final = "cluster.json"
 
@@ -165,7 +167,11 @@ class Building:
                 archive.append(batch)
             archive.check()
             entry = restored_entry(
-                self.cluster, self.contents.manifest.chain, self.extension_ms, self.now_ns
+                self.cluster,
+                self.contents.manifest.chain,
+                secrets.token_hex(RESTORE_ID_BYTES),
+                extension_ms=self.extension_ms,
+                now_ns=self.now_ns,
             )
             await self._append(log, copies, log_bytes, [entry])
             await self._fill_buckets(folder, copies)
@@ -210,11 +216,14 @@ class Building:
                 )
 
 
-def restored_entry(cluster: Cluster, backup: str, extension_ms: int, now_ns: int) -> Entry:
+def restored_entry(
+    cluster: Cluster, backup: str, restore_id: str, extension_ms: int, now_ns: int
+) -> Entry:
     """Return the commit that begins the cluster's next life, behind the state.
 
-    With `extension_ms` nodes may still hold the long lease of a planned stop that the backup does
-    not know. Raises Refused if the cluster had no scheduler yet.
+    `restore_id` must differ between any two restores, also of the same backup. With `extension_ms`
+    nodes may still hold the long lease of a planned stop that the backup does not know. Raises
+    Refused if the cluster had no scheduler yet.
     """
     mark = cluster.writers.get(subjects.SCHEDULER)
     if mark is None:
@@ -222,7 +231,7 @@ def restored_entry(cluster: Cluster, backup: str, extension_ms: int, now_ns: int
             "the backup holds no scheduler's commit, so there is nothing to restore: start a new "
             "cluster with `muster up`"
         )
-    restored = f.ClusterRestored(life=cluster.life + 1, backup=backup)
+    restored = f.ClusterRestored(life=cluster.life + 1, backup=backup, restore_id=restore_id)
     held = f.LeaseExtended(duration_ms=extension_ms)
     commit = f.Commit(
         version=f.VERSION,

@@ -42,4 +42,4 @@ def lease_answer(
     )
     common = (shortest_heartbeat_ms(acked), digest, acked.seq, roster_digest, *known)
     lease = Lease(epoch, verdict, beat.sent_boot_ns, lease_ms, *common)
-    return replace(lease, life=acked.life)
+    return replace(lease, life=acked.life, restore_id=acked.restore_id)

@@ -26,8 +26,7 @@ from libs.common.facts import (
     Unknown,
 )
 from libs.common.messages import Heartbeat, Roster, RosterEntry
-from libs.common.model import life_id
-from libs.common.state.cluster import Cluster, Node, is_leaving, is_removed
+from libs.common.state.cluster import Cluster, Node, is_leaving, is_removed, present_life
 
 # Longest address and key. An entry stays below ENTRY_BYTES, one of a node that leaves or was
 # removed below LEFT_BYTES, and a roster below 1 MiB: it is one message.
@@ -85,7 +84,7 @@ def may_hold_lease(cluster: Cluster, node: Node, beat: Heartbeat) -> bool:
     """
     if not node.peer_address:
         return True
-    of_this_life = beat.roster_life in (None, life_id(cluster.life))
+    of_this_life = beat.roster_life in (None, present_life(cluster))
     return of_this_life and beat.roster_seq >= roster_needed(cluster)
 
 
@@ -97,7 +96,7 @@ def is_of_this_life(cluster: Cluster, beat: Heartbeat) -> bool:
     """
     if beat.roster_life is None:
         return not cluster.life or cluster.restored_seq < beat.roster_seq <= cluster.seq
-    return beat.roster_life == life_id(cluster.life)
+    return beat.roster_life == present_life(cluster)
 
 
 def roster(cluster: Cluster) -> Roster:
@@ -108,7 +107,7 @@ def roster(cluster: Cluster) -> Roster:
     known = [(node.node_id, node.address, node.key, node.removed) for node in nodes]
     # A profile that is chosen again needs a roster of its own, although it says the same.
     changed = max(cluster.leaving_seq, cluster.timing_seq)
-    life = life_id(cluster.life)
+    life = present_life(cluster)
     said = (cluster.cluster_id, cluster.timing.lease_ms, changed, known, *((life,) if life else ()))
     digest = hashlib.blake2b(_encode(said), digest_size=8).hexdigest()
     return Roster(
