@@ -52,6 +52,7 @@ class World:
         self.state = folder / "state"
         self.place = DirectoryPlace(folder / "place")
         self.key = bytes(range(32))
+        self.stop_lease_ms = 0
         self.clients: dict[str, Client] = {}
 
     async def client(self, name: str) -> Client:
@@ -88,6 +89,7 @@ class World:
             copies=StreamCopies(client),
             files=lambda: files_of(self.state),
             cluster_id="c",
+            stop_lease_ms=self.stop_lease_ms,
         )
         made = BackingUp(source, place or self.place, self.key, "the place", "2026-01-01")
         return await made.run()
@@ -97,10 +99,8 @@ class World:
 
     async def restore(self, to: str = "restored") -> Path:
         state = self.folder / to
-        building = Building(
-            await self.contents(), state=state, extension_ms=0, now_ns=1, say=lambda text: None
-        )
-        await building.run()
+        found = await self.contents()
+        await Building(found, state, 0, leases_ended=True, now_ns=1, say=lambda text: None).run()
         return state
 
 

@@ -18,7 +18,8 @@ async def restore(world: World, url: str) -> Path:
     building = Building(
         contents=await world.contents(),
         state=state,
-        extension_ms=0,
+        stop_lease_ms=0,
+        leases_ended=True,
         now_ns=1,
         say=lambda text: None,
         audit_url=url,

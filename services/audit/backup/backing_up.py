@@ -56,13 +56,17 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class Source(msgspec.Struct, frozen=True):
-    """The running cluster. `files` returns its keys and shape, by path."""
+    """The running cluster. `files` returns its keys and shape, by path.
+
+    `stop_lease_ms` is the long lease of a planned stop by this process's settings.
+    """
 
     log: Log
     bus: Bus
     copies: StreamCopies
     files: Callable[[], dict[str, bytes]]
     cluster_id: str
+    stop_lease_ms: int = 0
 
 
 def _to_stderr(text: str) -> None:
@@ -116,6 +120,7 @@ class BackingUp:
             log=log,
             buckets=buckets,
             files=await self._stored(_encode(self.source.files()), 0, 0),
+            stop_lease_ms=self.source.stop_lease_ms,
         )
         await self._replace(manifest, found.sealed if found is not None else None)
         await self._remove_left(manifest)

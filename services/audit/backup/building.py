@@ -53,10 +53,14 @@ Say = Callable[[str], None]
 
 
 class Read(msgspec.Struct):
-    """The state of the whole backup, folded, and its number of messages beside the log."""
+    """The state of the whole backup, folded, and its number of messages beside the log.
+
+    `stop_lease_ms` is the longest lease of a planned stop that its log records.
+    """
 
     cluster: Cluster
     messages: int = 0
+    stop_lease_ms: int = 0
 
 
 async def read_whole(contents: Contents) -> Read:
@@ -67,7 +71,9 @@ async def read_whole(contents: Contents) -> Read:
     found = Read(Cluster())
     async for batch in contents.commits():
         for entry in batch:
-            _fold(found.cluster, entry)
+            commit = _fold(found.cluster, entry)
+            stops = [each.duration_ms for each in commit.facts if isinstance(each, f.LeaseExtended)]
+            found.stop_lease_ms = max(found.stop_lease_ms, *stops, 0)
     for bucket in contents.manifest.buckets:
         async for messages in contents.messages(bucket):
             found.messages += len(messages)
@@ -75,30 +81,37 @@ async def read_whole(contents: Contents) -> Read:
     return found
 
 
-def _fold(cluster: Cluster, entry: Entry) -> None:
+def _fold(cluster: Cluster, entry: Entry) -> f.Commit:
+    """Fold one commit and return it."""
     commit = reading.read(cluster.writers, entry.subject, entry.data)
     fold.apply_entry(cluster, entry.seq, entry.subject, commit)
+    return commit
 
 
 class Building:
     """One restore of `contents` to `state`.
 
-    `extension_ms`: see `restored_entry`. `audit_url`: the database of the archive; empty: a file in
-    the state directory.
+    `stop_lease_ms` is the long lease of a planned stop by this process's settings, which need not
+    be those of the lost cluster. So the longest one that the backup names counts too. `run` sets
+    `extension_ms` to the result; 0 if the operator says that such leases have ended. `audit_url`:
+    the database of the archive; empty: a file in the state directory.
     """
 
     def __init__(
         self,
         contents: Contents,
         state: Path,
-        extension_ms: int,
+        stop_lease_ms: int,
+        leases_ended: bool,
         now_ns: int,
         say: Say,
         audit_url: str = "",
     ) -> None:
         self.contents = contents
         self.state = state.resolve()
-        self.extension_ms = extension_ms
+        self.stop_lease_ms = stop_lease_ms
+        self.leases_ended = leases_ended
+        self.extension_ms = 0
         self.now_ns = now_ns
         self.say = say
         self.audit_url = audit_url
@@ -116,6 +129,9 @@ class Building:
         try:
             self.say("checking the backup")
             read = await read_whole(self.contents)
+            if not self.leases_ended:
+                recorded_ms = (self.contents.manifest.stop_lease_ms, read.stop_lease_ms)
+                self.extension_ms = max(self.stop_lease_ms, *recorded_ms)
             folder = self._begin()
             try:
                 await self._build(folder, read, archive)

@@ -83,6 +83,7 @@ async def _backup(settings: Settings, options: argparse.Namespace, place: Place,
             copies=StreamCopies(client),
             files=lambda: files_of(state),
             cluster_id=settings.cluster_id,
+            stop_lease_ms=settings.stop_lease_ms,
         )
         at = datetime.now(UTC).isoformat(timespec="seconds")
         backing_up = BackingUp(source, place, key, options.place, at)
@@ -157,7 +158,8 @@ async def _restore(
     building = Building(
         found,
         state=options.state,
-        extension_ms=0 if options.leases_ended else settings.stop_lease_ms,
+        stop_lease_ms=settings.stop_lease_ms,
+        leases_ended=options.leases_ended,
         now_ns=time.time_ns(),
         say=_say,
         audit_url=settings.audit_url,
@@ -170,7 +172,7 @@ async def _restore(
     wait = (
         "jobs start again once every node has registered or its lease has ended"
         if options.leases_ended
-        else f"jobs start again {settings.stop_lease_ms // 1_000} s later, because nodes may hold "
+        else f"jobs start again {building.extension_ms // 1_000} s later, because nodes may hold "
         "the long lease of a planned stop"
     )
     print(

@@ -53,7 +53,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     `root` is the hash of the first commit's link, which tells clusters apart. `chain` is the hash
     of the audit chain at commit `seq`. `files` is the object with the keys and the shape of the
     cluster. `at` is RFC 3339, `muster` the version that wrote it, `number` counts the backups of
-    the place.
+    the place. `stop_lease_ms` is the long lease of a planned stop by the settings of the backup
+    command; 0: an earlier version wrote the manifest.
     """
 
     format: str = FORMAT
@@ -68,6 +69,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     log: tuple[Segment, ...] = ()
     buckets: tuple[Bucket, ...] = ()
     files: Segment | None = None
+    stop_lease_ms: int = 0
 
     @property
     def segments(self) -> list[Segment]:
