@@ -210,7 +210,6 @@ class SimSupervisors:
             files.ref,
             files.rank,
             files.gpus,
-            files.seq,
             *limits,
             files.probe,
             files.ignore_lease,

@@ -215,7 +215,7 @@ def test_a_job_that_never_executed_is_not_reported_started() -> None:
 
 
 def test_all_that_a_directory_tells_is_recorded_again_after_a_restart() -> None:
-    node = Node(leased=False, adopted=(o.Adopted(ref(), 0, (GPU,), 10),))
+    node = Node(leased=False, adopted=(o.Adopted(ref(), 0, (GPU,)),))
     said = node.see(
         o.ProcessStarted("j.1", 77),
         o.ProcessExited("j.1", o.Exit(True, None, 0, "supervisor_lost")),
@@ -317,7 +317,7 @@ def test_a_job_is_stopped_at_its_time_limit_by_its_nodes_own_clock() -> None:
 def test_an_agent_that_begins_again_counts_from_when_the_process_began() -> None:
     node = Node(
         leased=False,
-        adopted=(o.Adopted(ref=ref(), rank=0, gpus=(GPU,), seq=10, time_limit_s=60, grace_s=3),),
+        adopted=(o.Adopted(ref=ref(), rank=0, gpus=(GPU,), time_limit_s=60, grace_s=3),),
     )
     node.see(o.ProcessStarted("j.1", 77, T - 59 * S))
     assert node.later(S - 1) == []

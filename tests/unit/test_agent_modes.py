@@ -203,7 +203,7 @@ def test_of_a_card_that_was_not_reset_nothing_is_put_back_and_its_other_parts_ta
 
 
 def test_attempts_own_their_card_slices_unless_they_were_refused() -> None:
-    made = Node(adopted=(o.Adopted(ref("old"), 0, (GPU,), 10, slices={GPU: 0b1}),))
+    made = Node(adopted=(o.Adopted(ref("old"), 0, (GPU,), slices={GPU: 0b1}),))
     holds = (
         GpuHold(uuid=GPU, share=50, isolation=MIG, mig_profile="3g.40gb", mig_slices=0b1111_0000),
     )

@@ -227,7 +227,7 @@ def test_a_replica_that_is_being_stopped_is_not_probed_any_more() -> None:
 
 
 def test_adopted_replica_records_no_readiness_before_its_first_probe() -> None:
-    found = o.Adopted(ref(), 0, (GPU,), 10, probe=PROBE)
+    found = o.Adopted(ref(), 0, (GPU,), probe=PROBE)
     node = Node(leased=False, adopted=(found,))
     assert node.see(o.ProcessStarted(KEY, 77)) == [ASK, said(started(), level=1)]
     assert node.see(o.Probed(KEY, "")) == [said(READY)]
@@ -265,7 +265,7 @@ def test_a_replica_that_the_agent_stopped_as_unhealthy_leaves_no_products() -> N
 
 
 def test_an_adopted_replica_keeps_its_readiness_when_its_order_arrives_again() -> None:
-    found = o.Adopted(ref(), 0, (GPU,), 10, probe=PROBE)
+    found = o.Adopted(ref(), 0, (GPU,), probe=PROBE)
     node = Node(leased=False, adopted=(found,))
     node.see(o.ProcessStarted(KEY, 77))
     assert node.see(o.Probed(KEY, "")) == [said(READY)]

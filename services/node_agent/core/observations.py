@@ -351,12 +351,14 @@ Observation = (
 class Adopted(msgspec.Struct, frozen=True):
     """An attempt that was found on disk when the agent started: it has a marker, and its last fact
     may not be recorded.
+
+    The sequence of its order does not count: a restore may have made another commit of it. Any
+    desired state of this incarnation is later, and decides whether the attempt is wanted.
     """
 
     ref: AttemptRef
     rank: int = 0
     gpus: tuple[GpuId, ...] = ()
-    seq: int = 0
     time_limit_s: int = 0
     grace_s: int = 0
     probe: Probe | None = None

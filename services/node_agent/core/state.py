@@ -108,7 +108,6 @@ def begin(
         attempt = Attempt(
             ref=found.ref,
             phase=LAUNCHED,
-            seq=found.seq,
             rank=found.rank,
             gpus=found.gpus,
             slices=found.slices,

@@ -24,6 +24,7 @@ def note_of(launch: Launch) -> dict[str, Any]:
         "gpus": launch.gpus,
         "slices": launch.slices,
         "instances": launch.instances,
+        # An agent of an earlier release needs it to adopt the attempt.
         "seq": launch.seq,
         "time_limit_s": launch.time_limit_s,
         "grace_s": launch.grace_s,
@@ -78,7 +79,6 @@ def adopted_from(job_dir: str, ref: AttemptRef) -> Adopted:
         ref,
         rank=summary["rank"],
         gpus=tuple(GpuId(uuid) for uuid in note["gpus"]),
-        seq=note["seq"],
         time_limit_s=note.get("time_limit_s", 0),
         grace_s=note.get("grace_s", 0),
         probe=Probe(**note["probe"]) if note.get("probe") else None,
