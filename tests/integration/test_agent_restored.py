@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest_asyncio
 
 from libs.common import facts as f
+from services.node_agent.core.apply import USED_AGAIN
 from tests.integration.agent_world import World, world_at
 
 
@@ -29,3 +30,18 @@ async def test_an_attempt_that_a_restored_log_does_not_know_is_stopped(world: Wo
     ended = await world.said(f.JobFinished, "j")
     assert (ended.reason, ended.signal) == ("stopped", 15)
     await world.said(f.JobReleased, "j")
+
+
+async def test_an_attempt_whose_number_a_restored_log_uses_again_is_refused(world: World) -> None:
+    """The job waited in the backup, and ran and ended after it: the restored log places it."""
+    await world.start("j", "exit 0")
+    await world.said(f.JobReleased, "j")
+    await world.until(lambda: "j.1" in world.agent.state.over)
+    order = await world.start("j", "exit 0")
+    refused = await world.said(f.JobRefused, "j")
+    assert (refused.attempt, refused.reason) == (1, USED_AGAIN)
+    await world.until(lambda: "j.1" in world.agent.state.over)
+    await world.scheduler.send(order)
+    await world.start("k", "exit 0")
+    await world.said(f.JobReleased, "k")
+    assert world.of("j") == ["job.started", "job.finished", "job.released", "job.refused"]

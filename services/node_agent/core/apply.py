@@ -11,7 +11,7 @@ from libs.common.devices import error_catalogue as e
 from libs.common.devices import mig
 from libs.common.devices.error_catalogue import DRAIN_THEN_RESET, ENDS_JOBS
 from libs.common.messages import Desired, Lease, Order, Orders, StartOrder, StopOrder
-from libs.common.model import AttemptRef, GpuId, attempt_key
+from libs.common.model import GpuId, attempt_key, attempt_of
 from libs.common.reasons import HUNG, MPS_LOST
 from libs.common.timing import notice_ms
 from services.node_agent.core import controls as dc
@@ -32,6 +32,7 @@ from services.node_agent.core.state import (
     REFUSED,
     WAITING,
     State,
+    is_used_again,
     key_of,
     local_digest,
 )
@@ -40,6 +41,7 @@ from services.node_agent.drivers.readings import WEDGED
 
 ATTEMPTS_MAX: Final = 8_192
 OVER_KEPT: Final = 20_000
+USED_AGAIN: Final = "this node ran an attempt of this number before the cluster was restored"
 # Ordered probes that wait for the agent. A node is in one pair of a round.
 PROBES_MAX: Final = 4
 # Time between TERM and KILL for an attempt that the desired state does not contain.
@@ -206,9 +208,14 @@ def _orders_came(state: State, orders: Orders) -> None:
 
 
 def _accept_order(state: State, order: Order) -> None:
-    """Note one order. Orders for an attempt that has left are ignored."""
+    """Note one order. An attempt that has left does not start; a new one of its number is refused,
+    so that the job gets another number.
+    """
     key = attempt_key(order.job_id, order.attempt)
     if key in state.over:
+        again = Attempt(ref=attempt_of(key), phase=REFUSED, seq=order.seq, refusal=USED_AGAIN)
+        if is_used_again(state, key, order) and _add_attempt(state, key, again) is not None:
+            del state.over[key]
         return
     attempt = state.attempts.get(key)
     match order:
@@ -216,13 +223,8 @@ def _accept_order(state: State, order: Order) -> None:
             _accept_start(state, key, attempt, order)
         case StopOrder():
             if attempt is None:
-                attempt = _add_attempt(
-                    state,
-                    key,
-                    Attempt(
-                        ref=AttemptRef(order.job_id, order.attempt), phase=WAITING, seq=order.seq
-                    ),
-                )
+                stopped = Attempt(ref=attempt_of(key), phase=WAITING, seq=order.seq)
+                attempt = _add_attempt(state, key, stopped)
             if attempt is not None:
                 wanted = Stop(order.reason, order.signal, order.grace_ms)
                 attempt.ordered = shorter_stop(attempt.ordered, wanted)
@@ -238,9 +240,7 @@ def _accept_start(state: State, key: str, attempt: Attempt | None, order: StartO
     learns what its marker does not say.
     """
     if attempt is None and order.incarnation == state.incarnation:
-        attempt = _add_attempt(
-            state, key, Attempt(ref=AttemptRef(order.job_id, order.attempt), phase=WAITING)
-        )
+        attempt = _add_attempt(state, key, Attempt(ref=attempt_of(key), phase=WAITING))
     if attempt is None or attempt.order is not None:
         return
     attempt.order, attempt.seq, attempt.rank = order, order.seq, order.rank
@@ -385,15 +385,15 @@ def _facts_stored(state: State, seq: int, marks: tuple[o.Mark, ...]) -> None:
         if (attempt := state.attempts.get(mark.key)) is not None:
             attempt.stored = max(attempt.stored, mark.level)
             if attempt.stored == OVER_LEVEL:
-                _leave(state, mark.key, attempt)
+                _leave(state, mark.key, attempt, seq)
 
 
-def _leave(state: State, key: str, attempt: Attempt) -> None:
+def _leave(state: State, key: str, attempt: Attempt, seq: int) -> None:
     """Drop an attempt, keep its key in `over`, and have its directory closed if it ran."""
     del state.attempts[key]
     state.timers.pop(key, None)
     state.touched.pop(key, None)
-    state.over[key] = None
+    state.over[key] = max(seq, attempt.seq)
     if len(state.over) > OVER_KEPT:
         del state.over[next(iter(state.over))]
     if attempt.phase == EXITED:

@@ -2,8 +2,9 @@
 
 Pure. `apply.py` changes the state by what was observed, `decide.py` by what it asks for. An attempt
 goes waiting -> launching -> launched -> exited, or waiting -> refused. It leaves the state once the
-log has acknowledged its last fact, and its key stays in `over`: it never starts again. Times are
-nanoseconds of the boot clock. Tests: tests/unit/test_agent_decide.py.
+log has acknowledged its last fact, and its key stays in `over`: it never starts again. `over` has
+the sequence of that fact, or of the attempt's order if that is later. Times are nanoseconds of the
+boot clock. Tests: tests/unit/test_agent_decide.py.
 """
 
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from libs.common.messages import ProbeOrder, digest
+from libs.common.messages import Order, ProbeOrder, StartOrder, digest
 from libs.common.model import AttemptRef, NodeId, attempt_key
 from libs.common.timing import NOTICE_MS
 from services.node_agent.core import controls as dc
@@ -63,7 +64,7 @@ class State(msgspec.Struct, kw_only=True):
     lost: bool = False
     ended: bool = False
     attempts: dict[str, Attempt] = {}
-    over: dict[str, None] = {}
+    over: dict[str, int] = {}
     touched: dict[str, None] = {}
     timers: dict[str, int] = {}
     to_forget: list[Attempt] = []
@@ -131,6 +132,15 @@ def begin(
 def key_of(ref: AttemptRef) -> str:
     """Return the key of an attempt, for example `job-7.1`."""
     return attempt_key(ref.job_id, ref.attempt)
+
+
+def is_used_again(state: State, key: str, order: Order) -> bool:
+    """Return whether the log has placed an attempt after this node had recorded its end.
+
+    That happens after a restore: the log did not know the attempt when it ended, and has given its
+    number to another one.
+    """
+    return isinstance(order, StartOrder) and order.seq > state.over[key]
 
 
 def accounted(state: State) -> list[AttemptRef]:
