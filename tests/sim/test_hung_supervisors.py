@@ -20,7 +20,10 @@ SEEDS = range(len(hangs.SILENCES))
 NODES = (2, 2, 4, 2)
 AT_S = 4.0
 LENGTH_S = 13.0
-FENCE_S = 5
+# Longer than from the watchdog's end until supervisors hang.
+ARMED = hangs.Fence(5, is_armed=True)
+# So short that the node is lost before it is heard again.
+NOT_ARMED = hangs.Fence(2, is_armed=False)
 
 
 def ran(seed: int, lost: bool, *more: type[Checker], fence: hangs.Fence = hangs.NO_FENCE) -> Result:
@@ -73,22 +76,20 @@ def test_jobs_of_a_silent_node_without_watchdog_wait_for_it(case: int) -> None:
 
 @pytest.mark.parametrize("case", SEEDS)
 def test_jobs_of_a_silent_node_that_its_hardware_watchdog_resets_start_elsewhere(case: int) -> None:
-    assert ran(case, True, LostOnce, fence=hangs.Fence(FENCE_S, is_armed=True)).found is None
+    assert ran(case, True, LostOnce, fence=ARMED).found is None
 
 
 @pytest.mark.parametrize("case", SEEDS)
 def test_jobs_of_a_silent_node_whose_hardware_watchdog_is_not_armed_wait_for_it(case: int) -> None:
     """As under `muster leases fast` with the default time."""
-    fence = hangs.Fence(FENCE_S, is_armed=False)
-    assert ran(case, True, LostUnguarded, fence=fence).found is None
+    assert ran(case, True, LostUnguarded, fence=NOT_ARMED).found is None
 
 
 def test_planted_trust_in_a_hardware_watchdog_that_is_not_armed_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     planted_leases.the_setting_of_a_hardware_watchdog_proves_a_reset(monkeypatch)
-    fence = hangs.Fence(FENCE_S, is_armed=False)
-    found = first_found(ran(seed, True, fence=fence) for seed in SEEDS)
+    found = first_found(ran(seed, True, fence=NOT_ARMED) for seed in SEEDS)
     assert found.checker == "lost_only_after_a_lease"
 
 
