@@ -66,6 +66,8 @@ def pass_over(cluster: Cluster, seq: int, subject: str, commit: Commit) -> list[
     for fact in commit.facts:
         if isinstance(fact, f.LockFreed):
             lock_fold.forget(cluster, fact)
+        elif isinstance(fact, f.JobClosed):
+            model_fold.dated(cluster, fact, stamp)
     return [
         job_fold.dated(cluster, fact, stamp)
         for fact in commit.facts

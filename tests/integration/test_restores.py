@@ -57,7 +57,7 @@ async def test_the_longest_lease_of_a_planned_stop_that_is_known_decides_the_wai
     world: World, setting_ms: int, backup_ms: int, ended: bool, waits_ms: int
 ) -> None:
     """A stop of long ago recorded 900 s; the setting of the restore's own shell may be another."""
-    stops = [f.LeaseExtended(duration_ms=duration_ms) for duration_ms in (900_000, 0, 60_000, 0)]
+    stops = [f.LeaseExtended(duration_ms=duration_ms) for duration_ms in (900_000, 0, 60_000)]
     await world.record("scheduler", subjects.SCHEDULER, *stops)
     world.stop_lease_ms = backup_ms
     await world.backup()

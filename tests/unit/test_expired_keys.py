@@ -7,7 +7,7 @@ from libs.common import fold, subjects
 from libs.common.change import Stamp
 from libs.common.errors import Refused
 from libs.common.folds import key_fold
-from libs.common.folds.key_fold import EXPIRED_STAY_NS
+from libs.common.folds.key_fold import EXPIRED_STAY_MIN_NS, EXPIRED_STAY_NS
 from libs.common.model import TenantId
 from libs.common.state.cluster import Cluster
 from services.api_gateway.intents import identity_intents
@@ -42,8 +42,10 @@ def test_only_the_keys_that_expired_last_stay(monkeypatch: pytest.MonkeyPatch) -
     cluster = Cluster()
     for number, expires_ns in enumerate((30, 10, 20, 40)):
         create(cluster, f"k{number}", expires_ns=expires_ns)
-    create(cluster, "new", at_ns=30)
-    assert list(cluster.keys) == ["k0", "k2", "k3", "new"]
+    create(cluster, "new", at_ns=9 + EXPIRED_STAY_MIN_NS)
+    assert list(cluster.keys) == ["k0", "k1", "k2", "k3", "new"]
+    create(cluster, "newer", at_ns=40 + EXPIRED_STAY_MIN_NS)
+    assert list(cluster.keys) == ["k0", "k3", "new", "newer"]
 
 
 def test_an_ignored_key_removes_none() -> None:

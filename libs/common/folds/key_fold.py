@@ -12,9 +12,11 @@ from libs.common.change import IGNORED, Change, Stamp
 from libs.common.state.cluster import Cluster, Key, tenant_of
 from libs.common.state.rate_limits import RateLimits
 
-# An expired key stays for this long, so that people see why it is refused; the newest ones only.
+# An expired key stays for this long, so that people see why it is refused. Beyond the newest
+# EXPIRED_MAX it stays for a day: the time is that of a gateway's clock, which may be ahead.
 EXPIRED_STAY_NS: Final = 30 * 86_400 * 1_000_000_000
 EXPIRED_MAX: Final = 1_000
+EXPIRED_STAY_MIN_NS: Final = 86_400 * 1_000_000_000
 
 
 def tenant_set(cluster: Cluster, fact: f.TenantSet, stamp: Stamp) -> Change:
@@ -73,7 +75,8 @@ def _remove_expired(cluster: Cluster, now_ns: int) -> None:
         if 0 < key.expires_ns <= now_ns
     )
     for number, (expires_ns, key_id) in enumerate(expired):
-        if number < len(expired) - EXPIRED_MAX or expires_ns + EXPIRED_STAY_NS <= now_ns:
+        stays_ns = EXPIRED_STAY_MIN_NS if number < len(expired) - EXPIRED_MAX else EXPIRED_STAY_NS
+        if expires_ns + stays_ns <= now_ns:
             del cluster.keys[key_id]
 
 

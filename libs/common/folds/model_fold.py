@@ -258,6 +258,15 @@ def closed(cluster: Cluster, job: Job, fact: f.JobClosed, stamp: Stamp) -> tuple
     return (model.name,)
 
 
+def dated(cluster: Cluster, fact: f.JobClosed, stamp: Stamp) -> None:
+    """Set the time of a replica's end that was folded ahead of the log and is now acknowledged."""
+    job = cluster.jobs.get(fact.job_id)
+    serve = job.spec.serve if job is not None else None
+    model = cluster.models.get(serve.model) if serve is not None else None
+    if model is not None:
+        model.last_ended_ns = stamp.at_ns
+
+
 def _crashed(model: Model, job: Job, generation: int, fact: f.JobClosed, stamp: Stamp) -> None:
     """Count a crash. Replicas that existed at the last counted crash belong to its wave."""
     next_wave = ordinal_of(model.name, job.job_id) >= model.wave

@@ -238,8 +238,8 @@ def restored_entry(
     """Return the commit that begins the cluster's next life, behind the state.
 
     `restore_id` must differ between any two restores, also of the same backup. With `extension_ms`
-    nodes may still hold the long lease of a planned stop that the backup does not know. Raises
-    Refused if the cluster had no scheduler yet.
+    nodes may still hold the long lease of a planned stop that the backup does not know; 0: none
+    holds one, whatever the backup says. Raises Refused if the cluster had no scheduler yet.
     """
     mark = cluster.writers.get(subjects.SCHEDULER)
     if mark is None:
@@ -257,7 +257,7 @@ def restored_entry(
         epoch=cluster.epoch,
         at_ns=max(now_ns, mark.at_ns),
         seen=cluster.seq,
-        facts=(held, restored) if extension_ms else (restored,),
+        facts=(held, restored),
     )
     return Entry(cluster.seq + 1, subjects.SCHEDULER, f.encode(commit))
 

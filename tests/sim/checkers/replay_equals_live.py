@@ -79,7 +79,7 @@ def comparable(cluster: Cluster) -> dict[str, Any]:
     told["ended"] = sorted(told["ended"])
     del told["ignored"]
     for model in told["models"].values():
-        model["last_crash_ns"] = model["last_ended_ns"] = 0
+        model["last_crash_ns"] = 0
     for kept in told["kept"].values():
         for entry in kept["entries"].values():
             entry["at_ns"] = 0
