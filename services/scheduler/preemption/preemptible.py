@@ -75,6 +75,7 @@ class Preemptible:
             del self.jobs[job.job_id]
             self.ripe.pop(job.job_id, None)
             self.borrowers.pop(job.job_id, None)
+            self._begun.pop(job.job_id, None)
             watched = None
         if job.state not in job_life.ON_NODES:
             return
@@ -98,8 +99,7 @@ class Preemptible:
     def ring(self, jobs: dict[JobId, Job], now_ns: int) -> Iterator[JobId]:
         """Yield the jobs whose time has come since the last call."""
         for job_id in self._begun:
-            if job_id in self.jobs:
-                self._time(jobs[job_id], self.jobs[job_id], now_ns)
+            self._time(jobs[job_id], self.jobs[job_id], now_ns)
         self._begun.clear()
         while self._timers and self._timers[0][0] <= now_ns:
             _, job_id, attempt = heappop(self._timers)

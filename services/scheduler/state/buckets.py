@@ -3,7 +3,6 @@
 Pure.
 """
 
-from heapq import heappop, heappush
 from typing import Final
 
 from libs.common.life import job_life
@@ -12,6 +11,7 @@ from libs.common.state.cluster import Job, all_over, is_draining
 from libs.common.state.job import has_ended_member, has_mixed_images
 from libs.common.state.ordering import SECOND_NS
 from services.scheduler.preemption.preemptible import has_saved, is_saving
+from services.scheduler.state.swept_heap import SweptHeap
 
 ENQUEUE: Final = "enqueue"
 WITHDRAW: Final = "withdraw"
@@ -26,8 +26,8 @@ class Buckets:
 
     def __init__(self) -> None:
         self.of: dict[JobId, str] = {}
-        self.heaps: dict[str, list[tuple[int, JobId]]] = {
-            name: [] for name in (ENQUEUE, WITHDRAW, STOP, SETTLE, EXPIRE)
+        self.heaps: dict[str, SweptHeap[tuple[int, JobId]]] = {
+            name: SweptHeap() for name in (ENQUEUE, WITHDRAW, STOP, SETTLE, EXPIRE)
         }
 
     def move(self, job_id: JobId, new: str, submitted: int) -> str:
@@ -36,17 +36,18 @@ class Buckets:
         if new:
             self.of[job_id] = new
             if new not in (old, WAIT):
-                heappush(self.heaps[new], (submitted, job_id))
+                self.heaps[new].add(
+                    (submitted, job_id), is_live=lambda entry: self.of.get(entry[1]) == new
+                )
         return old
 
     def first(self, bucket: str) -> JobId | None:
         """Return the job of this bucket that was submitted first."""
         heap = self.heaps[bucket]
-        while heap:
-            job_id = heap[0][1]
-            if self.of.get(job_id) == bucket:
-                return job_id
-            heappop(heap)
+        while (entry := heap.first()) is not None:
+            if self.of.get(entry[1]) == bucket:
+                return entry[1]
+            heap.take()
         return None
 
 

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from libs.common.model import JobId
 from services.scheduler.queueing.shape import Shape
 
 
@@ -17,6 +18,11 @@ class Noted(msgspec.Struct):
     port: int
     share: int
     end_ns: int
+
+
+def is_end_of(noted: Noted | None, overrun: tuple[int, JobId, int]) -> bool:
+    """Return whether the entry (end, job, attempt) is the expected end of this attempt."""
+    return noted is not None and (noted.end_ns, noted.attempt) == (overrun[0], overrun[2])
 
 
 class Kept(NamedTuple):

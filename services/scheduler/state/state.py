@@ -8,7 +8,6 @@ which this process came to it.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from heapq import heappop, heappush
 
 from libs.common import fold, subjects
 from libs.common.change import IGNORED, Change, Stamp
@@ -27,12 +26,7 @@ from libs.common.facts import (
 from libs.common.folds.member_fold import homes
 from libs.common.life import job_life
 from libs.common.model import WHOLE_GPU, JobId, NodeId, TenantId
-from libs.common.state.cluster import (
-    Cluster,
-    Job,
-    WriterMark,
-    is_draining,
-)
+from libs.common.state.cluster import Cluster, Job, WriterMark, is_draining
 from libs.common.state.ordering import DEFAULT_QUEUE, JobQueue
 from services.scheduler import policies
 from services.scheduler.placement.capacity import Capacity
@@ -48,12 +42,13 @@ from services.scheduler.queueing.shape import LaneId, Waiting
 from services.scheduler.state.buckets import WAIT, Buckets, bucket_for, is_ordinary, turns_ns
 from services.scheduler.state.fabric_rules import DEFAULT_RULES, FabricRules, RoundClock
 from services.scheduler.state.node_notes import NodeNotes
-from services.scheduler.state.noted import Noted
+from services.scheduler.state.noted import Noted, is_end_of
 from services.scheduler.state.outlook import Outlook
 from services.scheduler.state.ports import Ports
 from services.scheduler.state.reserved_notes import ReservedNotes
 from services.scheduler.state.restless import Restless, all_of
 from services.scheduler.state.start_limits import StartLimits
+from services.scheduler.state.swept_heap import SweptHeap
 
 
 class State:
@@ -82,7 +77,7 @@ class State:
         # at which the key of a waiting job changes or an allocation is due. `wall_ns` is the wall
         # clock at the last decision.
         self.queue_held: Counter[str] = Counter()
-        self.turns: list[tuple[int, JobId]] = []
+        self.turns: SweptHeap[tuple[int, JobId]] = SweptHeap()
         # The clocks of other writers may be wrong.
         own = cluster.writers.get(subjects.SCHEDULER)
         self.wall_ns = own.at_ns if own is not None else 0
@@ -98,7 +93,7 @@ class State:
         # and `none_free` hold the same for their rules.
         self.nothing_fits: tuple[object, ...] = ()
         # Attempts with an expected end: when it passes, job, attempt.
-        self.overruns: list[tuple[int, JobId, int]] = []
+        self.overruns: SweptHeap[tuple[int, JobId, int]] = SweptHeap()
         self.outlook = Outlook(cluster, self.capacity)
         self.no_room: tuple[object, ...] = ()
         self.none_grows: tuple[object, ...] = ()
@@ -242,10 +237,9 @@ class State:
         due, and expected ends that have passed.
         """
         self.wall_ns = wall_ns
-        while self.turns and self.turns[0][0] < wall_ns:
-            self._reclassify(heappop(self.turns)[1])
-        while self.overruns and self.overruns[0][0] <= wall_ns:
-            _, job_id, attempt = heappop(self.overruns)
+        for _, job_id in self.turns.take_before(wall_ns):
+            self._reclassify(job_id)
+        for _, job_id, attempt in self.overruns.take_before(wall_ns + 1):
             late = self.cluster.jobs.get(job_id)
             if late is not None and late.attempt == attempt:
                 self.capacity.touch(homes(self.cluster, late.members.values()))
@@ -277,7 +271,7 @@ class State:
         self.queue.add(job, self.key_of(job), self.lane_of(job), job.refusals.avoided(self.wall_ns))
         key_turns_ns = self.policy_of(self.queue_of(job)).turns_ns
         if key_turns_ns is not None and key_turns_ns(job) >= self.wall_ns:
-            heappush(self.turns, (key_turns_ns(job), job.job_id))
+            self._turn_at(key_turns_ns(job), job.job_id)
 
     def _follow_placement(self, waited: Waiting) -> None:
         """Update the indexes after an own placement of this waiting job, which changes only what is
@@ -340,7 +334,7 @@ class State:
             self.queue.version += 1
         self._note_attempt(job)
         if (at_ns := turns_ns(job, self.wall_ns)) > 0:
-            heappush(self.turns, (at_ns, job_id))
+            self._turn_at(at_ns, job_id)
         if job.spec.serve is not None:
             self._note_replica(job, job.spec.serve.model)
         if job.spec.preemptible:
@@ -351,7 +345,10 @@ class State:
         draining = is_draining(job, self.wall_ns)
         self.restless.note_replica(job.job_id, model, self.cluster.models, draining)
         if draining:
-            heappush(self.turns, (job.drain_until_ns, job.job_id))
+            self._turn_at(job.drain_until_ns, job.job_id)
+
+    def _turn_at(self, at_ns: int, job_id: JobId) -> None:
+        self.turns.add((at_ns, job_id), is_live=lambda entry: entry[1] in self.cluster.jobs)
 
     def _note_attempt(self, job: Job) -> None:
         """Keep the port and the start limit of the current attempt.
@@ -395,5 +392,8 @@ class State:
         """Return when the attempt ends. Its nodes are examined again once that has passed."""
         end_ns = expected_end_ns(job)
         if end_ns < UNKNOWN:
-            heappush(self.overruns, (end_ns, job.job_id, job.attempt))
+            self.overruns.add(
+                (end_ns, job.job_id, job.attempt),
+                is_live=lambda entry: is_end_of(self.noted.get(entry[1]), entry),
+            )
         return end_ns
