@@ -95,6 +95,7 @@ PURE: Final = (
     "services/api_gateway/metrics/model_labels.py",
     "libs/monitoring/*.py",
     "libs/monitoring/setup/scrape.py",
+    "services/quota/ledger_time.py",
     "services/quota/rates.py",
     "libs/common/messages/__init__.py",
     "libs/common/messages/node_orders.py",

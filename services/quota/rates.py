@@ -1,12 +1,12 @@
 """The ledger of requests and tokens per minute: how much of each account's present minute the
 gateways got.
 
-Pure; time is an argument (nanoseconds of the wall clock, never backwards). A minute's budget is
-given out once, also over a restart: before an answer leaves, `kept_rates.py` stores a mark that the
-account has not passed yet, and a process that takes over counts everything up to the mark as given.
-So a restart costs an account at most one step of its limit in that minute. A process that cannot
-read the marks gives nothing until the next minute. Tests: tests/unit/test_quota_rates.py, and
-tests/integration/test_rate_limits.py with two gateways.
+Pure; time is an argument (nanoseconds of `LedgerTime`: never backwards, and never before the
+present minute). A minute's budget is given out once, also over a restart: before an answer leaves,
+`kept_rates.py` stores a mark that the account has not passed yet, and a process that takes over
+counts everything up to the mark as given. So a restart costs an account at most one step of its
+limit in that minute. A process that cannot read the marks gives nothing until the next minute.
+Tests: tests/unit/test_quota_rates.py, and tests/integration/test_rate_limits.py with two gateways.
 """
 
 import zlib
@@ -85,7 +85,8 @@ class Rates:
 
     def merge(self, page: Page) -> None:
         """Count everything up to the marks of another process's page as given, besides what this
-        process gave. An older minute is ignored.
+        process gave. An older minute is ignored. A later one becomes the present minute, because
+        the gateways may know it. It ends at most a minute from now (`LedgerTime`).
 
         The marks are stored again with each page of this process, because the next process reads
         only the newest one.

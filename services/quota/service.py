@@ -35,7 +35,8 @@ from libs.common.transport.snapshot_store import SnapshotStore
 from libs.common.transport.writer import Writer
 from services.quota.decide import decide
 from services.quota.kept_rates import KeptRates
-from services.quota.rates import Rates
+from services.quota.ledger_time import LedgerTime
+from services.quota.rates import WINDOW_NS, Rates
 from services.quota.state import State
 
 # Time for the log to store what was decided before a planned stop.
@@ -73,7 +74,8 @@ class Quota:
             seen=lambda: self.state.seq,
             budget_s=settings.log_append_ms / 1_000,
         )
-        self.rates = Rates(clock.wall_ns())
+        self.time = LedgerTime(clock.wall_ns(), clock.boot_ns())
+        self.rates = Rates(self.time.last_ns)
         self.kept = KeptRates(pages, self.rates, 0)
         self.pages = pages
         pulse = Pulse(settings.alive_file, READER, DECIDER)
@@ -111,13 +113,18 @@ class Quota:
             now_ns = self.clock.wall_ns()
             recorder.record_all(job_spans.admitted(self.state.cluster.jobs, facts, now_ns))
 
+    def _now_ns(self) -> int:
+        """Return the present time of the ledger."""
+        minute_ns = self.rates.window * WINDOW_NS
+        return self.time.at(self.clock.wall_ns(), self.clock.boot_ns(), minute_ns)
+
     async def _on_position(self, subject: str, data: bytes) -> bytes:
         return b"%d" % self.state.seq
 
     async def _on_reserve(self, subject: str, data: bytes) -> bytes | None:
         ask = rate_messages.decode_ask(data)
         limits = limits_of(self.state.cluster, ask.tenant, ask.account)
-        answer = self.rates.reserve(limits, ask, self.clock.wall_ns())
+        answer = self.rates.reserve(limits, ask, self._now_ns())
         try:
             await self.kept.cover((ask.tenant, ask.account))
             answer = self.rates.confirmed(ask, answer)
@@ -131,7 +138,7 @@ class Quota:
         return rate_messages.encode(answer)
 
     async def _on_return(self, subject: str, data: bytes) -> None:
-        self.rates.take_back(rate_messages.decode_return(data), self.clock.wall_ns())
+        self.rates.take_back(rate_messages.decode_return(data), self._now_ns())
 
     def _epoch_of(self, seq: int) -> int:
         return epoch_at(self.state.cluster, seq)
@@ -181,7 +188,8 @@ class Quota:
             lambda: self.shell.begin(lambda: [began], self.candidate.confirm, self._epoch_of)
         )
         self.leading.begin(self.writer.epoch, renewed=self.writer.acked_boot_ns)
-        self.rates = Rates(self.clock.wall_ns())
+        self.time = LedgerTime(self.clock.wall_ns(), self.clock.boot_ns())
+        self.rates = Rates(self.time.last_ns)
         self.kept = KeptRates(self.pages, self.rates, self.writer.epoch)
         logger.info("term %d began after commit %d", self.writer.epoch, self.state.seq)
 

@@ -11,8 +11,12 @@ from typing import NamedTuple
 
 from msgspec.msgpack import encode
 
+from libs.common import subjects
 from libs.common.errors import Unavailable
 from libs.common.leadership.leading import give_signs
+from libs.common.messages import rate_messages
+from libs.common.messages.rate_messages import Slice, SliceAsk
+from libs.common.model import TenantId
 from libs.common.process.clock import SystemClock
 from libs.common.settings.settings import Settings
 from libs.common.transport.bus_memory import MemoryBus
@@ -84,6 +88,13 @@ class Running:
             assert not self.task.done()
             await asyncio.sleep(0.01)
         self.own = self.bus.subscriptions[before:]
+
+    async def reserve(self, ask: SliceAsk) -> Slice:
+        """Ask for a slice as a gateway does."""
+        question = rate_messages.encode(ask)
+        return rate_messages.decode_slice(
+            await self.bus.request(subjects.ask_quota("reserve"), question, 5)
+        )
 
     async def kill(self) -> None:
         self.task.cancel()
@@ -232,6 +243,20 @@ async def test_requests_of_a_tenant_without_limits_do_not_ask_quota(tmp_path: Pa
         await limits.quota.kill()
         assert await storm(limits, 50) == {200: 50}
         await limits.quota.start()
+
+
+async def test_a_wall_clock_that_is_set_back_makes_no_minute_longer(tmp_path: Path) -> None:
+    """Neither in the process itself nor in one that takes over from it."""
+    async with limits_world(tmp_path) as limits:
+        await limits.limit(requests_per_minute=8)
+        ask = SliceAsk(TenantId("physics"), 8, 0)
+        assert (await limits.quota.reserve(ask)).given
+        limits.clock.minute -= 10
+        before = await limits.quota.reserve(ask)
+        await limits.quota.kill()
+        await limits.quota.start()
+        for answer in (before, await limits.quota.reserve(ask)):
+            assert not answer.given and answer.left_ms <= 60_000
 
 
 class Unreadable(MemoryPages):

@@ -8,6 +8,7 @@ from libs.common.messages import rate_messages
 from libs.common.messages.rate_messages import Slice, SliceAsk, SliceReturn
 from libs.common.model import TenantId
 from libs.common.state.rate_limits import RateLimits
+from services.quota.ledger_time import LedgerTime
 from services.quota.rates import MARKS, PAGES, SLICES, WINDOW_NS, Page, Rates
 
 T = TenantId("t")
@@ -237,3 +238,31 @@ def test_what_a_process_gave_counts_besides_a_mark_that_it_did_not_know() -> Non
         new.merge(page)
     assert not new.reserve(limited, SliceAsk(T, 21, 0), MINUTE).given
     assert new.reserve(limited, SliceAsk(T, 20, 0), MINUTE).given
+
+
+BACK_NS = 10 * WINDOW_NS
+
+
+def test_minute_of_limits_lasts_a_minute_when_the_wall_clock_is_set_back() -> None:
+    rates, limited, time = open_rates(), tenant(tokens=100), LedgerTime(MINUTE, 0)
+    assert rates.reserve(limited, SliceAsk(T, 0, 100), time.at(MINUTE, 0, MINUTE)).given
+    refused = rates.reserve(limited, SliceAsk(T, 0, 1), time.at(MINUTE - BACK_NS, 1_000, MINUTE))
+    assert not refused.given and refused.left_ms <= 60_000
+    later_ns = time.at(MINUTE - BACK_NS + WINDOW_NS, WINDOW_NS, MINUTE)
+    assert rates.reserve(limited, SliceAsk(T, 0, 100), later_ns).given
+
+
+def test_the_ledger_follows_a_wall_clock_that_is_set_forward() -> None:
+    time = LedgerTime(MINUTE, 0)
+    assert time.at(MINUTE + BACK_NS, 5, MINUTE) == MINUTE + BACK_NS
+
+
+def test_an_earlier_process_whose_clock_was_ahead_costs_at_most_a_minute() -> None:
+    limited, former = tenant(tokens=100), open_rates()
+    assert former.reserve(limited, SliceAsk(T, 0, 100), MINUTE + BACK_NS).given
+    new, time = restarted(stored(former), MINUTE), LedgerTime(MINUTE, 0)
+    now_ns = time.at(MINUTE, 1, new.window * WINDOW_NS)
+    refused = new.reserve(limited, SliceAsk(T, 0, 1), now_ns)
+    assert (refused.given, refused.window, refused.left_ms) == (False, 1_010, 60_000)
+    later_ns = time.at(MINUTE + WINDOW_NS, WINDOW_NS + 1, new.window * WINDOW_NS)
+    assert new.reserve(limited, SliceAsk(T, 0, 100), later_ns).given
