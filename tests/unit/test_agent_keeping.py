@@ -9,6 +9,8 @@ from services.node_agent.core import actions as a
 from services.node_agent.core import keeping
 from services.node_agent.core import observations as o
 from services.node_agent.core import state as s
+from services.node_agent.core.apply import apply
+from services.node_agent.core.decide import next_due_ns
 from services.node_agent.core.keeping import content_of
 from services.node_agent.resident.reports import held_order
 from tests.given_node import EPOCH, INCARNATION, NODE, Node
@@ -140,14 +142,21 @@ def test_the_content_that_a_use_must_match_is_the_last_report_or_what_the_log_ha
     assert content_of(keeps, keeps.wanted["chat/host"]) == "old"
 
 
-def test_reports_beyond_the_bound_of_one_commit_are_dropped() -> None:
-
+def test_reports_beyond_the_bound_of_one_commit_join_the_next_one() -> None:
     node = Node()
-    node.see(told(order()))
-    node.see(done())
-    for _ in range(keeping.FACTS_MAX + 1):
-        keeping.note_seen(node.state.keeps, NODE, seen(kept_life.READY))
-    assert len(keeping.facts(node.state.keeps)) == keeping.FACTS_MAX
+    names = [f"m{number}" for number in range(keeping.FACTS_MAX + 1)]
+    node.see(told(*(order(name) for name in names)))
+    for name in names:
+        measured = o.KeepSeen(
+            model=name, tier="host", request=7, number=1, state=kept_life.MEASURED
+        )
+        apply(node.state, measured, node.now_ns)
+    first = recorded(node.did())
+    assert next_due_ns(node.state) == 0
+    second = recorded(node.did())
+    assert next_due_ns(node.state) != 0
+    assert len(first) == keeping.FACTS_MAX
+    assert [fact.model for fact in first + second if isinstance(fact, KeptObserved)] == names
 
 
 def test_what_an_earlier_agent_kept_and_is_no_longer_listed_is_removed() -> None:

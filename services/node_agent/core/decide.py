@@ -112,7 +112,8 @@ def next_due_ns(state: State) -> int | None:
     """Return when `decide` must be called although nothing happens; 0 or the past means now, None
     never.
     """
-    if state.touched or (state.devices.unrecorded and not state.changed):
+    of_devices = state.devices.unrecorded and not state.changed
+    if state.touched or of_devices or state.keeps.unrecorded:
         return 0
     times = [
         *state.timers.values(),

@@ -3,7 +3,8 @@ agent's pure core.
 
 The scheduler sends the whole list whenever it changes. Each order is carried out once; a later
 grant, or a later request, makes it due again. One piece of work per entry runs at a time. Facts are
-recorded for reports about the present request only. Tests: tests/unit/test_agent_keeping.py.
+recorded for reports about the present request only. No report of it is dropped, because nothing
+makes the agent report again. Tests: tests/unit/test_agent_keeping.py.
 """
 
 from collections.abc import Iterable, Mapping
@@ -114,11 +115,7 @@ def note_seen(keeps: Keeps, node_id: NodeId, seen: KeepSeen) -> None:
     """Record what was seen of an entry, if it is still wanted for the same placement."""
     key = kept_key(seen.model, seen.tier)
     order = keeps.wanted.get(key)
-    if (
-        order is None
-        or _placement(order) != (seen.request, seen.number)
-        or len(keeps.unrecorded) >= FACTS_MAX
-    ):
+    if order is None or _placement(order) != (seen.request, seen.number):
         return
     if seen.state == kept_life.READY:
         keeps.content[key] = seen.content
@@ -147,8 +144,8 @@ def content_of(keeps: Keeps, order: KeepOrder) -> str:
 
 
 def facts(keeps: Keeps) -> list[NodeFact]:
-    """Return the reports that are not recorded yet."""
-    said, keeps.unrecorded = keeps.unrecorded, []
+    """Take the first reports that are not recorded yet; the next call takes the rest."""
+    said, keeps.unrecorded = keeps.unrecorded[:FACTS_MAX], keeps.unrecorded[FACTS_MAX:]
     return said
 
 
