@@ -199,8 +199,8 @@ class ModelTelemetry:
 class UsageTelemetry:
     """Metrics of what keys used of models, counted every few seconds.
 
-    Keys beyond KEYS_MAX share one series without user and key. They name tenants and users, so they
-    are shown to operators only.
+    Keys beyond KEYS_MAX share one series for each tenant, without user and key. They name tenants
+    and users, so they are shown to operators only.
     """
 
     def __init__(self) -> None:
@@ -218,14 +218,27 @@ class UsageTelemetry:
             labels,
             registry=registry,
         )
-        self._known: set[tuple[str, str, str, str]] = set()
+        self._known: dict[tuple[str, str, str, str], None] = {}
+
+    def forget(self, is_gone: Callable[[str, str], bool]) -> None:
+        """Remove the series of models and keys that are gone, if their number is at its bound.
+
+        `is_gone` takes a model and the id of a key.
+        """
+        if len(self._known) < KEYS_MAX:
+            return
+        for labels in [each for each in self._known if is_gone(each[0], each[3])]:
+            del self._known[labels]
+            for direction in ("input", "output"):
+                self.tokens.remove(*labels, direction)
+            self.gpu_seconds.remove(*labels)
 
     def note(self, use: ModelUse) -> None:
         labels = (use.model, use.tenant, use.user, use.key_id)
-        if labels not in self._known:
-            if len(self._known) >= KEYS_MAX:
-                labels = (OTHER_MODELS, use.tenant, "", "")
-            self._known.add(labels)
+        if labels not in self._known and len(self._known) >= KEYS_MAX:
+            labels = (OTHER_MODELS, use.tenant, "", "")
+        else:
+            self._known[labels] = None
         self.tokens.labels(*labels, "input").inc(use.input_tokens)
         self.tokens.labels(*labels, "output").inc(use.output_tokens)
         self.gpu_seconds.labels(*labels).inc(use.share_ms / SHARE_MS)

@@ -18,6 +18,7 @@ from libs.common.model import JobId, NodeId
 from libs.common.state.cluster import Cluster
 from libs.common.transport.log_memory import MemoryLog, MemoryStream
 from libs.common.transport.snapshot_store import MemorySnapshots
+from services.api_gateway import telemetry
 from services.audit.answers import Answers
 from services.audit.service import Audit
 from services.audit.store.store import Store
@@ -203,6 +204,35 @@ async def test_metrics_of_keys_are_shown_to_operators_only(tmp_path: Path) -> No
                 text = await response.text()
                 assert "access-control-allow-origin" not in response.headers
             assert "muster_gateway_requests_total" in text and ('user="eve"' in text) == is_shown
+
+
+async def test_the_series_of_a_revoked_key_make_room_for_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(telemetry, "KEYS_MAX", 1)
+    async with (
+        billed_world(tmp_path) as (world, _),
+        world.as_("member", "eve", "biology") as eve,
+        world.as_("member", "bob", "biology") as bob,
+    ):
+        for asker, shown in ((eve, {"eve"}), (bob, {"eve", ""})):
+            await chat(asker, "m")
+            await world.gateway.usage.flush()
+            assert users_in_metrics(world) == shown
+        (key_id,) = [key.key_id for key in world.gateway.cluster.keys.values() if key.user == "eve"]
+        await world.ask("DELETE", f"/v1/keys/{key_id}", 204)
+        await chat(bob, "m")
+        await world.gateway.usage.flush()
+        assert users_in_metrics(world) == {"bob", ""}
+
+
+def users_in_metrics(world: World) -> set[str]:
+    samples = [
+        each
+        for metric in world.gateway.telemetry.usage.gpu_seconds.collect()
+        for each in metric.samples
+    ]
+    return {sample.labels["user"] for sample in samples}
 
 
 async def test_a_stream_without_usage_counts_as_its_events(tmp_path: Path) -> None:

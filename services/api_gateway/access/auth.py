@@ -51,6 +51,13 @@ def new_key_id() -> str:
     return b32encode(urandom(7)).decode().lower()[:10]
 
 
+def is_recorded(key_id: str) -> bool:
+    """Return whether the id is of a key in the log. The ids of the key file's keys and of sign-ons
+    have a dash.
+    """
+    return bool(key_id) and "-" not in key_id
+
+
 def new_key(key_id: str) -> str:
     """Return the text of a new key: prefix, public key id, random secret."""
     return f"{PREFIX}{key_id}_{secrets.token_urlsafe(SECRET_BYTES)}"

@@ -16,6 +16,7 @@ from libs.common.facts import ModelUse, ModelUsed
 from libs.common.model import JobId, TenantId
 from libs.common.state.cluster import Endpoint, Job
 from services.api_gateway.access import room
+from services.api_gateway.access.auth import is_recorded
 from services.api_gateway.access.roles import Principal
 from services.api_gateway.openai.call import Call
 from services.api_gateway.openai.events import Usage
@@ -142,6 +143,7 @@ class Usages:
         if not self.rows or self.gateway.fill >= room.RECORDS:
             return
         rows, self.rows = list(self.rows.items()), {}
+        self.gateway.telemetry.usage.forget(self._is_gone)
         stored = []
         for begin in range(0, len(rows), USES_MAX):
             part = rows[begin : begin + USES_MAX]
@@ -154,6 +156,12 @@ class Usages:
             for use in fact.uses:
                 self.gateway.telemetry.usage.note(use)
         await asyncio.gather(*stored)
+
+    def _is_gone(self, model: str, key_id: str) -> bool:
+        """Return whether the model or the key was deleted."""
+        if self.gateway.models.get(model) is None:
+            return True
+        return is_recorded(key_id) and key_id not in self.gateway.cluster.keys
 
 
 def _use(row: Row, counts: Counts) -> ModelUse:
