@@ -2,9 +2,11 @@
 
 Pure. An array waits in the queue for its elements. When `place` reaches it and it fits, the next
 element begins, waits at the same position and is placed like any job. No other rule knows arrays.
-In a short array, a batch of elements begins as one job.
+In a short array, a batch of elements begins as one job. It has as many elements as can run where it
+fits: a batch that would have to wait would let the array begin the next one.
 """
 
+from collections.abc import Callable
 from typing import Final
 
 from msgspec.structs import replace
@@ -22,8 +24,12 @@ AT_A_TIME: Final = 8
 BATCH_MIN: Final = 8
 
 
-def next_element(job: Job) -> ElementBegun:
-    """Return the fact that begins the array's next element, or its next batch."""
+def next_element(job: Job, fits: Callable[[Job], bool]) -> ElementBegun:
+    """Return the fact that begins the array's next element, or its next batch.
+
+    `fits` returns whether a batch could be placed now. The caller found that a batch of
+    one element could be.
+    """
     assert job.spec.array is not None and job.elements is not None
     number = arrays.number_at(job.spec.array, job.elements.begun)
     begun = ElementBegun(
@@ -36,13 +42,34 @@ def next_element(job: Job) -> ElementBegun:
     )
     if not job.spec.array.short:
         return begun
-    count = _batch_size(job)
+    count = _size_that_fits(job, fits)
     return replace(
         begun,
         job_id=arrays.batch_id(job.job_id, job.spec.array, job.elements.begun, count),
-        time_limit_s=element_runs.batch_limit_s(job.spec.time_limit_s, count, job.spec.grace_s),
+        time_limit_s=_limit_s(job, count),
         count=count,
     )
+
+
+def _size_that_fits(job: Job, fits: Callable[[Job], bool]) -> int:
+    """Return how many elements the next batch has, so that it ends before nodes are needed for
+    others. The size is halved until it fits.
+    """
+    size = _batch_size(job)
+    if job.spec.time_limit_s:
+        while size > 1 and not fits(_as_batch(job, size)):
+            size //= 2
+    return size
+
+
+def _as_batch(job: Job, count: int) -> Job:
+    """Return the array as a job that has the time limit of a batch of this size."""
+    spec = replace(job.spec, time_limit_s=_limit_s(job, count))
+    return replace(job, spec=spec, elements=None)
+
+
+def _limit_s(job: Job, count: int) -> int:
+    return element_runs.batch_limit_s(job.spec.time_limit_s, count, job.spec.grace_s)
 
 
 def _batch_size(job: Job) -> int:

@@ -5,28 +5,23 @@ Pure.
 
 from typing import Final
 
-from libs.common.facts import DevicesReserved, ElementBegun, JobPlaced
+from libs.common.facts import DevicesReserved, JobPlaced
 from libs.common.model import JobId, Member
 from libs.common.state.cluster import Job
 from libs.common.state.ordering import SECOND_NS
-from services.scheduler.decide.arrays import next_element
 from services.scheduler.placement.choose import Choice
 from services.scheduler.state.state import State
 
 NO_JOB: Final = JobId("")
 
 
-def placement(
-    state: State, job: Job, choice: Choice, lender: JobId = NO_JOB
-) -> JobPlaced | ElementBegun:
+def placement(state: State, job: Job, choice: Choice, lender: JobId = NO_JOB) -> JobPlaced:
     """Return the fact that places the job on this choice, perhaps on nodes that a waiting job lends
     it.
 
     Ranks are in order, each member names the incarnation it was decided for, and the first node
-    gives one port. For an array, return the fact that begins its next element.
+    gives one port.
     """
-    if job.elements is not None:
-        return next_element(job)
     port = state.ports.free(state.cluster, state.cluster.nodes[choice[0][0]].address)
     allocation = job.spec.allocation
     expires_ns = (

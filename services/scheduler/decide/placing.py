@@ -139,6 +139,8 @@ def place(state: State) -> Sequence[AnyFact]:
                 break
         elif not shape.request.share and passes_limit(state, shape, choice):
             examined.note(shape.tenant)
+        elif job.elements is not None:
+            return (next_element(job, partial(_fits, state, backfill_pass, shape)),)
         elif lender:
             return (placement(state, job, choice, lender),)
         else:
@@ -163,6 +165,13 @@ def _choice(
     if choice is not NO_PLACEMENT or not shape.borrows or backfill_pass.first is None:
         return choice, NO_JOB
     return backfill_pass.lend(state, job, shape.request), backfill_pass.first.job_id
+
+
+def _fits(state: State, backfill_pass: BackfillPass, shape: Shape, job: Job) -> bool:
+    """Return whether the job may start now."""
+    choice, _ = _choice(state, backfill_pass, job, shape)
+    is_sized = bool(shape.request.share)
+    return choice is not NO_PLACEMENT and (is_sized or not passes_limit(state, shape, choice))
 
 
 def place_reserved(state: State) -> Sequence[AnyFact]:
@@ -227,7 +236,7 @@ def preempt(state: State) -> Sequence[AnyFact]:
         )
         if room is not None:
             if job.elements is not None:
-                return (next_element(job),)
+                return (next_element(job, partial(_makes_room, state, backfill_pass, shape)),)
             return (
                 reserve_devices(job, job.attempt, state, room.choice),
                 *(preempted(state, victim, job) for victim in room.victims),
@@ -259,6 +268,11 @@ def _room(state: State, backfill_pass: BackfillPass, job: Job, shape: Shape) -> 
         if reservation is None or leaves_tenant_room(state, reservation, job, room.choice)
         else None
     )
+
+
+def _makes_room(state: State, backfill_pass: BackfillPass, shape: Shape, job: Job) -> bool:
+    """Return whether preemption can make room for the job."""
+    return _room(state, backfill_pass, job, shape) is not None
 
 
 def catch_up(state: State) -> Sequence[AnyFact]:

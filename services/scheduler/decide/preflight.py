@@ -14,7 +14,6 @@ from typing import Final
 from libs.common.facts import (
     AnyFact,
     DevicesReserved,
-    ElementBegun,
     FabricRoundOrdered,
     FabricTestBegun,
     JobPlaced,
@@ -52,7 +51,7 @@ def measure_links(state: State, now_ns: int) -> Sequence[AnyFact]:
 
 def placed_or_measured(
     state: State, job: Job, choice: Choice
-) -> tuple[JobPlaced | ElementBegun] | tuple[DevicesReserved, FabricTestBegun]:
+) -> tuple[JobPlaced] | tuple[DevicesReserved, FabricTestBegun]:
     """Return the facts that place the job on this choice, or that begin its preflight there."""
     if not job.spec.preflight or not needs_preflight(state, job, choice):
         return (placement(state, job, choice),)
@@ -70,7 +69,7 @@ def placed_or_measured(
 
 def needs_preflight(state: State, job: Job, choice: Choice) -> bool:
     """Return whether the job must not start on this choice before a preflight of these nodes."""
-    if len(choice) < 2 or job.elements is not None or not state.fabric_rules.preflights:
+    if len(choice) < 2 or not state.fabric_rules.preflights:
         return False
     last = job.preflight
     return (

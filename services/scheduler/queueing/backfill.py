@@ -28,6 +28,7 @@ from services.scheduler.placement.resource_request import ResourceRequest
 from services.scheduler.placement.sharing_domains import sharing_domain_of
 from services.scheduler.queueing.limits import pools_taken
 from services.scheduler.queueing.queue_order import in_order
+from services.scheduler.queueing.shape import shortest_spec
 from services.scheduler.reservations.reservations import closed_to, kept_from, put_off
 from services.scheduler.state.fabric_rules import PREFLIGHT_NS
 from services.scheduler.state.state import State
@@ -87,7 +88,7 @@ def ends_in_time(job: Job, reservation: HeadReservation, now_ns: int) -> bool:
     if job.spec.allocation is not None:
         return False
     starts_ns = now_ns + PREFLIGHT_NS if job.spec.preflight else now_ns
-    return latest_end_ns(job.spec, starts_ns) <= reservation.when_ns < UNKNOWN
+    return latest_end_ns(shortest_spec(job), starts_ns) <= reservation.when_ns < UNKNOWN
 
 
 class BackfillPass(msgspec.Struct):

@@ -12,7 +12,7 @@ from libs.common.state.cluster import Job
 from services.scheduler.placement.resource_request import ResourceRequest, request_of
 from services.scheduler.policies import OrderKey
 from services.scheduler.queueing.lane import Lane
-from services.scheduler.queueing.shape import LaneId, Shape, Waiting, shape_of
+from services.scheduler.queueing.shape import LaneId, Shape, Waiting, shape_of, shortest_limit_s
 
 # Impossible shapes that one pass, and one idle moment, checks again: a millisecond, and some.
 RECHECK_MAX: Final = 100
@@ -53,7 +53,7 @@ class Queue:
         known = self.waiting.get(job.job_id)
         same = (
             known is not None
-            and known.shape.lasts == job.spec.time_limit_s.bit_length()
+            and known.shape.lasts == shortest_limit_s(job).bit_length()
             and known.shape.request.excluded == excluded
         )
         shape = known.shape if known is not None and same else shape_of(job, excluded)

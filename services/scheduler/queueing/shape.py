@@ -7,7 +7,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from libs.common.model import WHOLE_GPU, JobId, NodeId, TenantId
+from libs.common import element_runs
+from libs.common.model import WHOLE_GPU, JobId, JobSpec, NodeId, TenantId
 from libs.common.state.cluster import Job
 from services.scheduler.placement.lending import can_borrow
 from services.scheduler.placement.resource_request import ResourceRequest, request_of
@@ -19,9 +20,9 @@ class Shape(msgspec.Struct, frozen=True, order=True, cache_hash=True):
     """The key by which two jobs are equal for placement.
 
     `lasts` is the bit length of the time limit in seconds, because a short job may be backfilled
-    where a long one may not (`backfill.py`). `reserved` is the named reservation and the user, or
-    two empty strings. `held_s` is the duration of an allocation. `borrows`: it may run on lent
-    nodes, where another job may not (`lending.py`).
+    where a long one may not (`backfill.py`); a short array has the limit of its smallest batch.
+    `reserved` is the named reservation and the user, or two empty strings. `held_s` is the duration
+    of an allocation. `borrows`: it may run on lent nodes, where another job may not (`lending.py`).
     """
 
     tenant: TenantId
@@ -90,6 +91,27 @@ class Waiting(NamedTuple):
     lane: LaneId
 
 
+def shortest_limit_s(job: Job) -> int:
+    """Return the time limit in seconds with which the job may start; 0: none.
+
+    A short array may start a batch of one element.
+    """
+    spec = job.spec
+    if job.elements is None or spec.array is None or not spec.array.short:
+        return spec.time_limit_s
+    return element_runs.batch_limit_s(spec.time_limit_s, 1, spec.grace_s)
+
+
+def shortest_spec(job: Job) -> JobSpec:
+    """Return the job's spec, with the time limit of `shortest_limit_s`."""
+    limit_s = shortest_limit_s(job)
+    return (
+        job.spec
+        if limit_s == job.spec.time_limit_s
+        else msgspec.structs.replace(job.spec, time_limit_s=limit_s)
+    )
+
+
 def shape_of(job: Job, excluded: tuple[NodeId, ...] = ()) -> Shape:
     """Return the job's shape. `excluded` are the nodes that refused the job lately."""
     reserved = (job.spec.reservation, job.user) if job.spec.reservation else ("", "")
@@ -97,7 +119,7 @@ def shape_of(job: Job, excluded: tuple[NodeId, ...] = ()) -> Shape:
     return Shape(
         tenant=job.tenant,
         request=request_of(job.spec, excluded),
-        lasts=job.spec.time_limit_s.bit_length(),
+        lasts=shortest_limit_s(job).bit_length(),
         reserved=reserved,
         held_s=held_s,
         borrows=can_borrow(job.spec),

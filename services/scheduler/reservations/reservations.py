@@ -4,8 +4,9 @@ Pure, and a function of the folded state and the time. A job starts on a node on
 (`latest_end_ns`) before a reservation of others begins there. Without a time limit it does not
 start there at all while such a reservation is ahead. The end of an allocation is known, and the
 gateway refuses to extend it into a reservation. A job that names its own reservation runs in
-it and nowhere else; once the reservation is over or cleared, it is an ordinary job. Running jobs
-are left alone. The simulation's checker is `reservations_are_kept`.
+it and nowhere else; once the reservation is over or cleared, it is an ordinary job. A short array
+is judged by its smallest batch, because a batch is made as small as it must be. Running jobs are
+left alone. The simulation's checker is `reservations_are_kept`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,6 +17,7 @@ from libs.common.state.ordering import SECOND_NS
 from libs.common.state.reservation import Reservation
 from services.scheduler.placement.choose import Choice
 from services.scheduler.placement.forecast import latest_end_ns
+from services.scheduler.queueing.shape import shortest_spec
 from services.scheduler.state.state import State
 
 NAMED_MAX: Final = 8
@@ -64,7 +66,7 @@ def kept_from(state: State, job: Job) -> list[Reservation]:
 
 def in_the_way(state: State, job: Job) -> list[Reservation]:
     """Return the reservations of others that begin before the job would have ended."""
-    end_ns = latest_end_ns(job.spec, state.wall_ns)
+    end_ns = latest_end_ns(shortest_spec(job), state.wall_ns)
     return [each for each in kept_from(state, job) if each.start_ns < end_ns]
 
 
@@ -116,7 +118,7 @@ def put_off(state: State, job: Job, whens: Mapping[int, int]) -> Mapping[int, in
         [(each, nodes_of(state, each)) for each in kept_from(state, job)],
     )
     open_to = nodes_of(state, own) if own is not None else state.capacity.everywhere
-    lasts_ns = latest_end_ns(job.spec, 0)
+    lasts_ns = latest_end_ns(shortest_spec(job), 0)
     found: dict[int, int] = {}
     for index, when in whens.items():
         if not open_to >> index & 1:
