@@ -132,3 +132,24 @@ def test_room_is_made_for_a_batch_that_ends_before_a_maintenance() -> None:
     assert isinstance(reserved, f.DevicesReserved)
     assert isinstance(preempted, f.JobPreempted)
     assert reserved.job_id == begun.job_id == preempted.by
+
+
+@pytest.mark.parametrize("policy", ["srsf", "deadline"])
+@pytest.mark.parametrize("fields", [{"estimate_s": 1}, {"time_limit_s": 1}, {}])
+def test_a_batch_is_ordered_before_its_array(policy: str, fields: dict[str, Any]) -> None:
+    """Its estimate and its limit are those of all its elements."""
+    queue = f.QueueSet(queue="default", policy=policy)
+    deadline_ns = 500 * SECOND_NS
+    state = given(NODE, [queue], short("0-9999", deadline_ns=deadline_ns, **fields))
+    assert sizes(state) == [625, 585, 549, 515]
+
+
+def test_a_batch_keeps_the_place_of_its_array_among_other_jobs() -> None:
+    state = given(
+        NODE,
+        [f.QueueSet(queue="default", policy="srsf")],
+        busy("other", "a", 0, 1, 2),
+        short("0-9999", estimate_s=1),
+        waiting("longer", estimate_s=2),
+    )
+    assert sizes(state) == [625]

@@ -1,7 +1,7 @@
 """The earliest deadline that can still be met goes first, then late jobs, then jobs without a
 deadline.
 
-A job is late if it would end after its deadline, by its expected duration (`srsf.expected_of`).
+A job is late if it would end after its deadline, by its expected duration (`srsf.order_ms`).
 That changes with time alone, so the key changes then.
 """
 
@@ -9,7 +9,7 @@ from typing import Final
 
 from libs.common.state.cluster import Job
 from libs.common.state.ordering import JobQueue
-from services.scheduler.policies.srsf import expected_of
+from services.scheduler.policies.srsf import order_ms
 
 MS: Final = 1_000_000
 NEVER: Final = 0
@@ -23,4 +23,4 @@ def key(job: Job, queue: JobQueue, now_ns: int) -> tuple[int, int, int]:
 
 def latest_start_ns(job: Job) -> int:
     """Return the latest start that meets the deadline (wall clock); 0 without a deadline."""
-    return max(1, job.spec.deadline_ns - expected_of(job) * MS) if job.spec.deadline_ns else NEVER
+    return max(1, job.spec.deadline_ns - order_ms(job) * MS) if job.spec.deadline_ns else NEVER
