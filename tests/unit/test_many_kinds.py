@@ -207,6 +207,32 @@ def test_a_group_that_was_allowed_stays_so_when_another_tenant_is_full() -> None
     assert names(state) == ["a1", "b1", "a2", "b2", "a3", "b3"]
 
 
+@pytest.mark.parametrize("reserved", [False, True])
+def test_of_a_queue_that_was_tried_only_jobs_for_other_nodes_follow(reserved: bool) -> None:
+    course = f.ReservationSet(
+        reservation="course",
+        nodes=(NodeId("n"),),
+        start_ns=0,
+        end_ns=1 << 62,
+        tenants=(TenantId("b"),),
+    )
+    state = given(
+        registered("n", cpus_milli=64_000),
+        [f.QueueSet(queue="q", policy="fair_share"), *([course] if reserved else [])],
+        *[waiting(f"a{n}", tenant="a", queue="q", cpus_milli=n) for n in (1, 2)],
+        *[waiting(f"b{n}", tenant="b", queue="q", cpus_milli=n) for n in (1, 2)],
+        waiting("last"),
+        *[waiting(f"c{n}", tenant="b", queue="q", reservation="course") for n in (1, 2)],
+    )
+    tried: dict[tuple[str, Owner], None] = {}
+    found = []
+    for head in candidates(state, tried=tried):
+        found.append(head.job_id)
+        tried[head.lane.queue, head.shape.owner.by_reservation] = None
+    assert found == (["last", "a1", "c1"] if reserved else ["last", "a1"])
+    assert len(names(state)) == 6
+
+
 def test_a_parked_group_whose_jobs_have_gone_wakes_without_harm() -> None:
     limit = f.TenantSet(tenant=TenantId("a"), max_gpu_share=100)
     jobs = [waiting("gone", tenant="a", gpus=2), waiting("stays", tenant="a")]

@@ -6,7 +6,8 @@ import pytest
 
 from libs.common import facts as f
 from libs.common.facts import AnyFact
-from libs.common.model import JobId, TenantId
+from libs.common.model import JobId, NodeId, TenantId
+from services.scheduler.queueing.backfill import SCAN_MAX
 from services.scheduler.state.state import State
 from tests.given import (
     SECOND_NS,
@@ -103,8 +104,8 @@ def two_queues(*history: AnyFact, backfill: bool = True) -> State:
         f.QueueSet(queue="two", policy="priority"),
     ]
     return given(
-        registered("a"),
-        registered("b"),
+        registered("a", cpus_milli=64_000),
+        registered("b", cpus_milli=64_000),
         jobs,
         queues,
         waiting("big", gpus=4, priority=90, queue="one"),
@@ -132,6 +133,54 @@ def test_the_room_that_is_made_leaves_the_first_ones_tenant_what_it_may_hold() -
         assert [
             fact.job_id for fact in decisions(two_queues(limited("default", gpus), *small))
         ] == ending
+
+
+COURSE = f.ReservationSet(
+    reservation="course",
+    nodes=(NodeId("c"),),
+    start_ns=0,
+    end_ns=10_000 * SECOND_NS,
+    tenants=(TenantId("t"), TenantId("u")),
+)
+
+
+def busy(job: str, node: str, *gpus: int) -> list[AnyFact]:
+    return [*waiting(job, gpus=len(gpus)), placed(job, member(node, *gpus))]
+
+
+def many_kinds(number: int = 2 * SCAN_MAX) -> list[AnyFact]:
+    """Jobs of another kind each, of one tenant in the queue `one`; there is no room for any."""
+    return [
+        fact
+        for index in range(1, number + 1)
+        for fact in waiting(
+            f"j{index}", tenant="a", gpus=4, priority=80, cpus_milli=index, queue="one"
+        )
+    ]
+
+
+def test_many_kinds_of_jobs_in_one_queue_do_not_keep_others_from_preemption() -> None:
+    small = waiting("small", gpus=2, priority=80, queue="two")
+    assert [fact.job_id for fact in decisions(two_queues(*many_kinds(), *small))] == [
+        "small",
+        "low-a",
+    ]
+
+
+@pytest.mark.parametrize("queue", ["one", "two"])
+def test_many_kinds_of_jobs_do_not_keep_a_reservation_from_preemption(queue: str) -> None:
+    node = [registered("c"), *running("low-c", 0, 1, 2, 3, node="c")]
+    own = waiting("own", tenant="t", reservation="course", gpus=4, priority=70, queue=queue)
+    state = two_queues(*node, COURSE, *many_kinds(), *own)
+    assert [fact.job_id for fact in decisions(state)] == ["own", "low-c"]
+
+
+def test_no_room_is_made_behind_the_first_job_of_a_reservation() -> None:
+    node = [registered("c"), *busy("held", "c", 0, 1), *running("low-c", 2, 3, node="c")]
+    first = waiting("first", tenant="t", reservation="course", gpus=4, priority=70)
+    second = waiting("second", tenant="u", reservation="course", gpus=2, priority=60)
+    assert decisions(given(*node, COURSE, first, second)) == []
+    assert [fact.job_id for fact in decisions(given(*node, COURSE, second))] == ["second", "low-c"]
 
 
 def test_preemption_scans_a_bounded_number_of_jobs(monkeypatch: pytest.MonkeyPatch) -> None:

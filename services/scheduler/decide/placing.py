@@ -43,7 +43,7 @@ from services.scheduler.queueing.backfill import (
 from services.scheduler.queueing.limits import is_possible, over_limit, passes_limit
 from services.scheduler.queueing.queue import RECHECK_IDLE_MAX
 from services.scheduler.queueing.queue_order import candidates, in_order
-from services.scheduler.queueing.shape import Shape
+from services.scheduler.queueing.shape import Owner, Shape
 from services.scheduler.reservations.reservations import closed_to, is_closed_to, is_early, pass_of
 from services.scheduler.reservations.reserved import is_among_strangers, is_broken, is_free
 from services.scheduler.state.buckets import (
@@ -219,21 +219,25 @@ def preempt(state: State) -> Sequence[AnyFact]:
     """Make room for the first waiting job by preempting jobs of lower priority, jobs of its own
     priority whose time slice is over, and jobs on lent nodes.
 
-    If they cannot make enough room for it, the first job of another queue is tried. The devices are
-    reserved for that job. For an array, the next element begins, and room is made for that element.
+    If they cannot make enough room for it, the first job of another queue is tried. Only tried jobs
+    count against SCAN_MAX, so many kinds of jobs in one queue do not end the pass of the others.
+    The devices are reserved for that job. For an array, the next element begins, and room is made
+    for that element.
     """
     versions = state.versions
     if state.no_room == versions or not state.preemptible.jobs or not state.queue.waiting:
         return NONE
     passes: dict[str, BackfillPass] = defaultdict(BackfillPass)
-    for scanned, (_, job_id, shape, lane) in enumerate(candidates(state), 1):
+    tried: dict[tuple[str, Owner], None] = {}
+    examined = 0
+    for _, job_id, shape, lane in candidates(state, tried=tried):
+        tried[lane.queue, shape.owner.by_reservation] = None
         job = state.cluster.jobs[job_id]
         backfill_pass = passes[pass_of(state, job)]
-        room = (
-            _room(state, backfill_pass, job, shape)
-            if lane.queue not in backfill_pass.queues and not backfill_pass.no_backfill
-            else None
-        )
+        if lane.queue in backfill_pass.queues or backfill_pass.no_backfill:
+            continue
+        examined += 1
+        room = _room(state, backfill_pass, job, shape)
         if room is not None:
             if job.elements is not None:
                 return (next_element(job, partial(_makes_room, state, backfill_pass, shape)),)
@@ -242,7 +246,7 @@ def preempt(state: State) -> Sequence[AnyFact]:
                 *(preempted(state, victim, job) for victim in room.victims),
             )
         backfill_pass.wait(state, job)
-        if scanned == SCAN_MAX or backfill_pass.holds_all(state):
+        if examined == SCAN_MAX or backfill_pass.holds_all(state):
             break
     state.no_room = versions
     return NONE

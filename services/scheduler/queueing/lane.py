@@ -157,9 +157,11 @@ class Lane:
         room_of: Callable[[Owner], Room],
         is_possible: Callable[[Waiting], bool],
         full: Collection[TenantId] = (),
+        tried: Collection[tuple[str, Owner]] = (),
     ) -> Iterator[Waiting]:
         """Yield the same jobs without the groups that a limit blocks, without impossible shapes,
-        and without those of `full` tenants, of which enough jobs were examined in this pass.
+        and without those of `full` tenants and `tried` owners, of which enough jobs were examined
+        in this pass.
 
         `room_of` returns what the limits of an owner leave. A group that is blocked is parked.
         `is_possible` tells whether the cluster could hold a job at all. Impossible shapes are
@@ -169,13 +171,18 @@ class Lane:
         scanned: list[Waiting] = []
         left_out: dict[BlockedGroup, None] = {}
         rooms: dict[Owner, Room] = {}
+        queue = self.lane_id.queue
         self.is_scanned = True
         try:
             if self.parked:
                 self._wake(room_of, rooms)
             while (of_shape := self._next(self.front)) is not None:
                 group = of_shape.group
-                if group is self.never or (full and group.owner.tenant in full):
+                if (
+                    group is self.never
+                    or (full and group.owner.tenant in full)
+                    or (tried and (queue, group.owner.by_reservation) in tried)
+                ):
                     left_out[group] = None
                     heappop(self.front)
                     continue

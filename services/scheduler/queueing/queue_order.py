@@ -13,7 +13,7 @@ from libs.common.state.cluster import Job, Tenant
 from services.scheduler.queueing.lane import Lane
 from services.scheduler.queueing.limits import is_possible, room_of
 from services.scheduler.queueing.queue import RECHECK_MAX
-from services.scheduler.queueing.shape import LaneId, Waiting
+from services.scheduler.queueing.shape import NO_OWNER, LaneId, Owner, Waiting
 from services.scheduler.state.state import State
 
 Rank = tuple[int, int, str, str]
@@ -25,14 +25,26 @@ def heads(state: State) -> Iterator[Waiting]:
         yield from lane.heads()
 
 
-def candidates(state: State, full: Collection[TenantId] = ()) -> Iterator[Waiting]:
+def candidates(
+    state: State, full: Collection[TenantId] = (), tried: Collection[tuple[str, Owner]] = ()
+) -> Iterator[Waiting]:
     """Yield the heads that may be tried now: without those that a limit or a reservation blocks,
     and without those that this cluster could never hold (`limits.is_blocked`).
 
-    The caller may add tenants to `full` meanwhile; no more of their heads follow.
+    The caller may add tenants to `full` meanwhile; no more of their heads follow. It may add
+    a queue and the `Owner.by_reservation` of a head to `tried`; no more heads of that queue follow
+    that wait for the same nodes.
     """
     for lane in _lanes(state):
-        yield from lane.candidates(partial(room_of, state), partial(is_possible, state), full)
+        all_tried = (lane.lane_id.queue, NO_OWNER)
+        if all_tried in tried and not state.cluster.reservations:
+            continue
+        for head in lane.candidates(
+            partial(room_of, state), partial(is_possible, state), full, tried
+        ):
+            yield head
+            if all_tried in tried and not state.cluster.reservations:
+                break
 
 
 def before(state: State, job: Job) -> Iterator[Waiting]:

@@ -60,6 +60,13 @@ class Owner(NamedTuple):
     tenant: TenantId
     reserved: tuple[str, str]
 
+    @property
+    def by_reservation(self) -> "Owner":
+        """This owner, or NO_OWNER if its jobs name no reservation: all such jobs wait for the same
+        nodes.
+        """
+        return self if self.reserved[0] else NO_OWNER
+
 
 NO_OWNER: Final = Owner(TenantId(""), ("", ""))
 
