@@ -53,6 +53,7 @@ from services.scheduler.decide.stops import (
 )
 from services.scheduler.models.keeping import keep, with_evictions
 from services.scheduler.models.models import autoscale, scale
+from services.scheduler.queueing.queue_order import note_charges
 from services.scheduler.state.state import State
 
 NONE: Final[tuple[AnyFact, ...]] = ()
@@ -133,6 +134,7 @@ def decide(
 
 def _use_devices(state: State, now_ns: int, wall_ns: int | None) -> Sequence[AnyFact]:
     """Return the facts of the rules that give devices to jobs and to kept data."""
+    note_charges(state)
     return (
         with_evictions(state.cluster, place_reserved(state) or place(state))
         or keep(state, now_ns if wall_ns is None else wall_ns)

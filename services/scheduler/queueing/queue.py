@@ -33,6 +33,10 @@ class Queue:
         self.built = 0
         self.unchecked: list[LaneId] = []
         self.card_bytes = 0
+        # Whether use was charged since the scheduler last checked the order of the lanes, and that
+        # order (`queue_order.note_charges`).
+        self.is_charged = False
+        self.order: list[Lane] = []
 
     def shape(self, job: Job) -> Shape:
         """Return the job's shape, which is cached for a waiting job."""

@@ -86,7 +86,22 @@ def _lanes(state: State) -> list[Lane]:
     lanes = list(queue.lanes.values())
     if len(lanes) > 1:
         lanes.sort(key=lambda lane: rank(state, lane.lane_id))
+    if not queue.is_charged:
+        queue.order = lanes
     return lanes
+
+
+def note_charges(state: State) -> None:
+    """Let the rules run again if charges changed the order of the lanes since they last ran.
+
+    Charges are frequent under load, and each pass costs more than this comparison.
+    """
+    queue = state.queue
+    if not queue.is_charged:
+        return
+    queue.is_charged, before = False, queue.order
+    if state.nothing_fits == state.versions and _lanes(state) != before:
+        queue.version += 1
 
 
 def in_order(state: State, jobs: list[Job]) -> list[Job]:

@@ -22,6 +22,7 @@ from libs.common.facts import (
     TenantSet,
     TermBegan,
     Unknown,
+    UsageCharged,
 )
 from libs.common.folds.member_fold import homes
 from libs.common.life import job_life
@@ -147,6 +148,8 @@ class State:
         if isinstance(fact, BudgetExhausted | BudgetRenewed | TenantSet):
             # The tenant's jobs are blocked from now on, or no longer.
             self.queue.version += 1
+        if isinstance(fact, UsageCharged):
+            self.queue.is_charged = True
         if isinstance(fact, TenantSet):
             # The tenant may share devices from now on, or no longer.
             self.capacity.reopen(self.cluster)
