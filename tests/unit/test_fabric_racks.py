@@ -3,7 +3,7 @@
 from itertools import combinations
 
 from libs.common.model import NodeId
-from services.scheduler.fabric.racks import NODES_MAX, names_of, racks_of, spread_of
+from services.scheduler.fabric.racks import NODES_MAX, names_of, racks_of
 from services.scheduler.fabric.rounds import Pair
 
 FAST = 1_000_000
@@ -52,11 +52,3 @@ def test_a_node_that_is_alone_has_no_rack() -> None:
 def test_too_few_or_too_many_nodes_have_no_measured_racks() -> None:
     assert racks_of(nodes_of(1), {}) == []
     assert racks_of(nodes_of(NODES_MAX + 1), in_racks(NODES_MAX + 1, 2)) == []
-
-
-def test_the_spread_lists_bandwidths_within_and_between_racks() -> None:
-    pairs = in_racks(4, 2)
-    names = names_of(racks_of(nodes_of(4), pairs))
-    spread = spread_of(names, pairs | {(NodeId("n000"), NodeId("x")): 5})
-    assert spread["m1"] == {"m1": [FAST], "m2": [FAST // 2] * 4}
-    assert spread["m2"]["m1"] == [FAST // 2] * 4

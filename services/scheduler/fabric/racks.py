@@ -6,7 +6,6 @@ nothing: two clusters without a measured pair are never joined. Tests:
 tests/unit/test_fabric_racks.py, tests/property/test_planted_fabric.py.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -119,17 +118,3 @@ def names_of(racks: Iterable[Cluster]) -> dict[NodeId, str]:
     """Return the rack of each node: m1, m2 and so on. A node that is alone has none."""
     shared = [rack for rack in racks if len(rack) > 1]
     return {node: f"m{number}" for number, rack in enumerate(shared, 1) for node in rack}
-
-
-def spread_of(
-    racks: Mapping[NodeId, str], pairs: Mapping[Pair, int]
-) -> dict[str, dict[str, list[int]]]:
-    """Return the bandwidths within each rack and from it to each other one."""
-    found: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
-    for (a, b), bandwidth in pairs.items():
-        first, second = racks.get(a, ""), racks.get(b, "")
-        if first and second:
-            found[first][second].append(bandwidth)
-            if first != second:
-                found[second][first].append(bandwidth)
-    return {rack: dict(row) for rack, row in found.items()}

@@ -37,7 +37,6 @@ ROOM: Final = "a job needs the memory"
 SHRUNK: Final = "the node reports less memory"
 NO_REPLICA: Final = "no replica of the model runs here"
 NODE_GONE: Final = "the node leaves the cluster"
-NOT_CHOSEN: Final = "the node is not among the requested ones"
 TAKEN: Final = "another tenant deployed a model of this name"
 # Integer scale of milliseconds per byte.
 SCALE: Final = 1 << 40
