@@ -70,8 +70,7 @@ class State:
         self.fabric_rules, self.round_clock = fabric_rules, RoundClock()
         # The tenant that asks for an explanation (`explain/asker.py`).
         self.asker: TenantId | None = None
-        self.epoch = 0
-        self.now_ns = 0
+        self.epoch = self.now_ns = 0
         self.capacity = Capacity(placement)
         self.queue = Queue()
         # `queue_held` is what the placed jobs of each queue hold. `turns` are the wall-clock times
@@ -148,8 +147,7 @@ class State:
         if isinstance(fact, BudgetExhausted | BudgetRenewed | TenantSet):
             # The tenant's jobs are blocked from now on, or no longer.
             self.queue.version += 1
-        if isinstance(fact, UsageCharged):
-            self.queue.is_charged = True
+        self.queue.is_charged |= isinstance(fact, UsageCharged)
         if isinstance(fact, TenantSet):
             # The tenant may share devices from now on, or no longer.
             self.capacity.reopen(self.cluster)
