@@ -137,7 +137,7 @@ def test_other_jobs_start_but_not_on_reserved_devices() -> None:
         waiting("next"),
     )
     assert [fact.job_id for fact in decisions(state)] == ["high", "low"]
-    hear(state, finished("low", "a", None, signal=15), released("low", "a"))
+    hear(state, finished("low", "a", None, signal=15, reason="stopped"), released("low", "a"))
     assert [fact.job_id for fact in decisions(state)] == ["low", "high"]
     assert state.cluster.jobs[JobId("next")].state == "queued"
 
@@ -197,7 +197,7 @@ def test_a_reservation_ends_when_its_job_is_cancelled() -> None:
     hear(
         state,
         f.CancelRequested(job_id=JobId("high")),
-        finished("low", "a", None, signal=15),
+        finished("low", "a", None, signal=15, reason="stopped"),
         released("low", "a"),
     )
     facts = decisions(state)
@@ -239,7 +239,7 @@ def test_a_scheduler_that_takes_over_keeps_reservations() -> None:
     state = State(state.cluster)
     state.begin(1, SECOND_NS)
     assert decisions(state) == []
-    hear(state, finished("low", "a", None, signal=15), released("low", "a"))
+    hear(state, finished("low", "a", None, signal=15, reason="stopped"), released("low", "a"))
     assert [fact.job_id for fact in decisions(state)] == ["low", "high"]
 
 

@@ -55,12 +55,10 @@ def settled(job: Job, wall_ns: int) -> JobClosed | JobRequeued:
         return JobClosed(
             job_id=job.job_id, attempt=job.attempt, outcome=job_life.COMPLETED, reason=ended
         )
-    if job.stop_reason in reasons.GOES_ON and job.cancel is None and not _had_completed(members):
+    if job.stop_reason in reasons.GOES_ON and job.cancel is None and _was_stopped(members):
         return JobRequeued(
             job_id=job.job_id, attempt=job.attempt, reason=job.stop_reason, counted=False
         )
-    if _ended_idle(job, members):
-        reason = reasons.IDLE_GPUS
     if reason == "" and (job.cancel is None or job.spec.serve is None):
         return JobClosed(
             job_id=job.job_id, attempt=job.attempt, outcome=job_life.COMPLETED, exit_code=0
@@ -116,18 +114,18 @@ def back_off_ns(before: int) -> int:
 
 
 def _reason(job: Job, members: list[MemberView]) -> str:
-    """Return the reason why the attempt failed; empty if every member exited with 0.
+    """Return the reason why the attempt did not complete; empty if it completed.
 
-    If a machine's fault ended one member, others may hang waiting for it: their hang is not the
-    reason.
+    An attempt that was stopped has not completed, even if it then exited with 0. If a machine's
+    fault ended one member, others may hang waiting for it: their hang is not the reason.
     """
     lost = any(member.reason in reasons.BY_THE_MACHINE for member in members)
     for member in members:
         if member.reason in reasons.BY_THE_AGENT and not (lost and member.reason == reasons.HUNG):
             return member.reason
-    if all(member.exit_code == 0 for member in members):
+    if _had_completed(members):
         return ""
-    if job.stop_reason not in ("", reasons.GANG_HURT):
+    if job.stop_reason not in ("", reasons.GANG_HURT) and _was_stopped(members):
         return job.stop_reason
     for member in members:
         if member.reason in reasons.BY_THE_MACHINE:
@@ -144,15 +142,19 @@ def _reason(job: Job, members: list[MemberView]) -> str:
     )
 
 
-def _ended_idle(job: Job, members: list[MemberView]) -> bool:
-    """Return whether the attempt was stopped because its devices were idle."""
-    is_idle = job.stop_reason == reasons.IDLE_GPUS and job.cancel is None
-    return is_idle and not _had_completed(members)
-
-
 def _had_completed(members: list[MemberView]) -> bool:
-    """Return whether every member had ended well before the stop reached it."""
-    return all(member.exit_code == 0 and member.reason != reasons.STOPPED for member in members)
+    """Return whether every member exited with 0 and no stop had reached it."""
+    return all(member.exit_code == 0 and member.reason == reasons.EXITED for member in members)
+
+
+def _was_stopped(members: list[MemberView]) -> bool:
+    """Return whether a stop or the machine ended a member, or a node did not start it.
+
+    Otherwise the job ended by itself before its stop arrived. An error of a process on its device
+    counts as stopped, because it may be a consequence of the stop: other processes have just ended.
+    """
+    ends = (reasons.STOPPED, reasons.NOT_STARTED, reasons.GPU_ERROR, *reasons.BY_THE_MACHINE)
+    return any(member.state == job_life.REFUSED or member.reason in ends for member in members)
 
 
 def tries(job: Job) -> int:

@@ -1,17 +1,25 @@
 """Only preemptible jobs are preempted, and they are tried again.
 
 The preempting job has a higher priority, or the same one after its turn, or it lent its nodes. The
-preempted job has run
-for at least its requested time. It is queued again whatever its exit, unless it had completed or
-was cancelled.
+preempted job has run for at least its requested time. It is queued again whatever its exit, unless
+it was cancelled or had ended by itself before the stop reached it.
 """
 
 from typing import Final
 
 from libs.common.change import Change, Stamp
-from libs.common.facts import AnyFact, Commit, JobClosed, JobPreempted, JobUpdated, Unknown
-from libs.common.reasons import GOES_ON
-from libs.common.state.cluster import Cluster
+from libs.common.facts import (
+    AnyFact,
+    Commit,
+    JobClosed,
+    JobPreempted,
+    JobRequeued,
+    JobUpdated,
+    Unknown,
+)
+from libs.common.life import job_life
+from libs.common.reasons import BY_THE_MACHINE, GOES_ON, GPU_ERROR, NOT_STARTED, STOPPED
+from libs.common.state.cluster import Cluster, Job
 from tests.sim.checkers.checker import Checker
 from tests.sim.world import World
 
@@ -47,11 +55,17 @@ class OnlyPreemptibleJobsArePreempted(Checker):
         if isinstance(fact, JobClosed):
             job = cluster.jobs[fact.job_id]
             well = fact.outcome == "completed" or job.cancel is not None
-            if job.stop_reason in GOES_ON and not well:
+            if job.stop_reason in GOES_ON and not well and not _ended_by_itself(job):
                 self.fail(
                     f"{fact.job_id} was {job.stop_reason} and is {fact.outcome} for it "
                     f"({fact.reason})"
                 )
+        if (
+            isinstance(fact, JobRequeued)
+            and fact.reason in GOES_ON
+            and _ended_by_itself(cluster.jobs[fact.job_id])
+        ):
+            self.fail(f"{fact.job_id} had ended by itself and is queued again as {fact.reason}")
 
     def _preempted(self, cluster: Cluster, fact: JobPreempted, seen: int) -> None:
         if fact.by == fact.job_id:
@@ -78,3 +92,12 @@ class OnlyPreemptibleJobsArePreempted(Checker):
         )
         if ran_s * RATE_MAX < job.spec.min_run_s:
             self.fail(f"{fact.job_id} is preempted after {ran_s:.1f} s of {job.spec.min_run_s}")
+
+
+def _ended_by_itself(job: Job) -> bool:
+    """Return whether every member ran and ended before a stop or a fault of the machine."""
+    return not any(
+        member.state == job_life.REFUSED
+        or member.reason in (STOPPED, NOT_STARTED, GPU_ERROR, *BY_THE_MACHINE)
+        for member in job.members.values()
+    )
