@@ -156,3 +156,22 @@ def test_a_job_that_can_borrow_is_tried_behind_one_of_equal_needs_that_cannot() 
     busy = running("i", "a", 0, 1, **LASTS_100)
     jobs = [*waiting("k", gpus=2), *waiting("j", gpus=2, **FREELY)]
     assert begin(given(registered("a"), busy, BIG, jobs)) == [("j", "a")]
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        {"exit_code": 1, "reason": "exited"},
+        {"exit_code": None, "signal": 15, "reason": "time_limit"},
+    ],
+)
+def test_a_borrower_that_has_ended_is_not_called_back(end: dict[str, Any]) -> None:
+    """Its devices are not released yet, and it must not run again as if it had been preempted."""
+    state = lent()
+    hear(state, f.JobFinished(job_id=JobId("j"), attempt=1, node_id=NodeId("a"), **end))
+    hear(state, *ended("i", "a", 0))
+    assert called_back(state) == []
+    hear(state, f.JobReleased(job_id=JobId("j"), attempt=1, node_id=NodeId("a")))
+    assert called_back(state, 3) == []
+    assert state.cluster.jobs[JobId("j")].state == "failed"
+    assert state.cluster.jobs[JobId("big")].state == "placed"

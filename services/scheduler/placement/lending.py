@@ -43,6 +43,6 @@ def can_lend(lender: Job, borrower: Job) -> bool:
 
 
 def may_be_called_back(job: Job) -> bool:
-    """Return whether a borrower runs and does not end soon anyway."""
+    """Return whether a borrower has not ended, and does not end soon anyway."""
     is_soon_gone = bool(job.stop_reason) and job.stop_grace_ms <= LENT_GRACE_MAX_S * 1_000
-    return job.state in job_life.ON_NODES and not is_soon_gone
+    return job.state in (job_life.PLACED, job_life.RUNNING) and not is_soon_gone
