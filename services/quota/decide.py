@@ -36,7 +36,7 @@ def decide(state: State, now_ns: int) -> Sequence[AnyFact]:
 
 
 def admit(state: State) -> Sequence[AnyFact]:
-    """Admit a job unless its tenant already has as many waiting as it may.
+    """Admit a job unless its tenant has as many waiting jobs, or dependencies, as it may.
 
     An array counts as its elements. Jobs that are not decided yet do not count, so of submissions
     that arrive together the first ones are admitted.
@@ -47,8 +47,10 @@ def admit(state: State) -> Sequence[AnyFact]:
         waiting = tenant.waiting - state.undecided_of[job.tenant]
         if tenant.waiting_max < waiting + job.waiting:
             return (JobRejected(job_id=job_id, reason=_refusal(tenant, waiting, job)),)
-        if job.spec.after and tenant.dependencies > AFTER_OF_TENANT_MAX:
-            return (JobRejected(job_id=job_id, reason=_too_many(tenant)),)
+        others = state.dependencies_of[job.tenant] - state.dependencies.get(job_id, 0)
+        dependencies = tenant.dependencies - others
+        if job.spec.after and dependencies > AFTER_OF_TENANT_MAX:
+            return (JobRejected(job_id=job_id, reason=_too_many(tenant, dependencies)),)
         return (JobAdmitted(job_id=job_id),)
     return NONE
 
@@ -108,9 +110,9 @@ def _refusal(tenant: Tenant, waiting: int, job: Job) -> str:
     )
 
 
-def _too_many(tenant: Tenant) -> str:
+def _too_many(tenant: Tenant, dependencies: int) -> str:
     found = (
-        f"the jobs of tenant {tenant.tenant} have {tenant.dependencies} dependencies, and may "
+        f"the jobs of tenant {tenant.tenant} have {dependencies} dependencies, and may "
         f"have {AFTER_OF_TENANT_MAX}"
     )
     return f"{found}: wait for some of these jobs to begin"

@@ -18,8 +18,9 @@ from libs.common.state.cluster import Cluster, WriterMark
 class State:
     """The cluster and quota's indexes.
 
-    `undecided` are jobs in the order of submission, `undecided_of` their number by tenant. `spent`
-    are tenants whose BudgetExhausted is due; `monthly` those with a monthly budget.
+    `undecided` are jobs in the order of submission, `undecided_of` their number by tenant.
+    `dependencies` are those of each undecided job that has any, `dependencies_of` their sum by
+    tenant. `spent` are tenants whose BudgetExhausted is due; `monthly` those with a monthly budget.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -32,6 +33,10 @@ class State:
         self.undecided_of: Counter[TenantId] = Counter()
         for job_id in self.undecided:
             self.undecided_of[cluster.jobs[job_id].tenant] += cluster.jobs[job_id].waiting
+        self.dependencies: dict[JobId, int] = {}
+        self.dependencies_of: Counter[TenantId] = Counter()
+        for job_id in self.undecided:
+            self._count_dependencies(job_id)
         self.spent: dict[TenantId, None] = {}
         self.monthly: dict[TenantId, None] = {}
         for name in cluster.tenants:
@@ -64,7 +69,8 @@ class State:
         fold.pass_over(self.cluster, seq, subject, commit)
 
     def _apply(self, fact: AnyFact | Unknown, stamp: Stamp) -> None:
-        if fold.apply(self.cluster, fact, stamp) is IGNORED:
+        change = fold.apply(self.cluster, fact, stamp)
+        if change is IGNORED:
             return
         match fact:
             case f.JobSubmitted():
@@ -78,6 +84,17 @@ class State:
                 self._look_at_budget(fact.tenant)
             case _:
                 pass
+        for job_id in change.jobs:
+            if job_id in self.undecided or job_id in self.dependencies:
+                self._count_dependencies(job_id)
+
+    def _count_dependencies(self, job_id: JobId) -> None:
+        """Count the dependencies of an undecided job again. They become fewer as other jobs end."""
+        job = self.cluster.jobs[job_id]
+        count = sum(map(len, job.order.waits.values())) if job_id in self.undecided else 0
+        self.dependencies_of[job.tenant] += count - self.dependencies.pop(job_id, 0)
+        if count:
+            self.dependencies[job_id] = count
 
     def _look_at_budget(self, name: TenantId) -> None:
         tenant = self.cluster.tenants[name]
