@@ -10,7 +10,7 @@ from libs.common import facts as f
 from libs.common.facts import NodeFact
 from libs.common.life.job_life import CANCELLED
 from libs.common.model import NodeId
-from libs.common.reasons import BY_THE_AGENT, STOPPED, TIME_LIMIT
+from libs.common.reasons import BY_THE_AGENT, GPU_ERROR, GPU_FAULT, MPS_LOST, STOPPED, TIME_LIMIT
 from services.node_agent.core import device_use, serving, shares, standby
 from services.node_agent.core import devices as d
 from services.node_agent.core import state as s
@@ -24,6 +24,8 @@ from services.node_agent.core.state import MS, Attempt, State
 FINISHED_ALONE_NS: Final = 20 * MS
 # At most one checkpoint fact per attempt in this time, except for the first and the last.
 CHECKPOINT_EVERY_NS: Final = 30_000 * MS
+# The reasons of stops that follow a device error (`hits.py`).
+OF_HITS: Final = (GPU_FAULT, GPU_ERROR, MPS_LOST)
 # The entry of a release check: no process of the job is left.
 PROCESSES: Final = "processes"
 GONE: Final = "gone"
@@ -248,22 +250,17 @@ def end_due_ns(attempt: Attempt) -> int | None:
 
 
 def _finished(state: State, attempt: Attempt) -> f.JobFinished:
-    """Return the JobFinished fact, with the reason that explains the end best."""
+    """Return the JobFinished fact, with the reason that explains the end best.
+
+    A job that was stopped because of a device error ends for that, even if it exits with 0.
+    """
     end = attempt.exit
     assert end is not None, "an attempt that exited has its exit"
-    at_limit = (
-        end.reason == STOPPED
-        and attempt.stop_sent is not None
-        and attempt.stop_sent.reason == TIME_LIMIT
-    )
-    reason, detail = (TIME_LIMIT, end.detail) if at_limit else _end_reason(attempt, end)
-    cancelled = (
-        end.reason == STOPPED
-        and attempt.stop_sent is not None
-        and attempt.stop_sent.reason == CANCELLED
-    )
-    if attempt.hit is not None and end.exit_code != 0:
-        reason, detail = (reason if cancelled else attempt.hit.reason), attempt.hit.detail
+    sent = attempt.stop_sent if end.reason == STOPPED else None
+    why = sent.reason if sent is not None else ""
+    reason, detail = (TIME_LIMIT, end.detail) if why == TIME_LIMIT else _end_reason(attempt, end)
+    if attempt.hit is not None and (end.exit_code != 0 or why in OF_HITS):
+        reason, detail = (reason if why == CANCELLED else attempt.hit.reason), attempt.hit.detail
     return f.JobFinished(
         job_id=attempt.ref.job_id,
         attempt=attempt.ref.attempt,
