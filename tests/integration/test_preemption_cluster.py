@@ -158,3 +158,23 @@ async def test_devices_freed_for_a_job_stay_reserved_when_the_scheduler_dies(
     urgent = await until(cluster, "urgent", state="completed")
     thief = await until(cluster, "thief", state="completed")
     assert urgent["placed_at"] < thief["placed_at"]
+
+
+async def test_a_job_that_saves_and_exits_with_0_when_it_is_stopped_has_not_completed(
+    cluster: Chaos, tmp_path: Path
+) -> None:
+    shell = shell_of(cluster, tmp_path)
+    saves = "trap 'echo saved; exit 0' TERM; echo > $0; while :; do sleep 0.1; done"
+    for name, flags in (("late", ("-t", "3s")), ("unwanted", ())):
+        script = ("sh", "-c", saves, str(tmp_path / name))
+        await shell.run("submit", "-J", name, *flags, "--", *script)
+        await shell.run("submit", "-J", f"after-{name}", "--after", f"afterok:{name}", "--", "true")
+    async with asyncio.timeout(WAIT_S):
+        while not (tmp_path / "unwanted").exists():
+            await asyncio.sleep(0.1)
+    await shell.run("cancel", "unwanted")
+    assert (await until(cluster, "unwanted", state="cancelled"))["reason"] == "cancelled"
+    assert (await until(cluster, "late", state="failed"))["reason"] == "time_limit"
+    for name in ("late", "unwanted"):
+        found = await until(cluster, f"after-{name}", state="cancelled")
+        assert found["reason"] == "dependency_failed"
