@@ -161,3 +161,27 @@ def test_an_allocation_whose_node_is_removed_has_failed() -> None:
 def test_a_stop_by_a_member_that_names_no_reason_is_a_failure() -> None:
     found = first_after(running(), finished("j", "a", 0, reason="stopped"))
     assert found == closed(job_life.FAILED, "failed")
+
+
+@pytest.mark.parametrize("reason", ["lease_expired", "gpu_error", "stopped"])
+def test_a_gang_is_stopped_when_one_member_was_cut_short_and_exited_with_0(reason: str) -> None:
+    state = given(
+        registered("a"),
+        registered("b"),
+        waiting("j", nodes=2),
+        placed("j", member("a", 0), member("b", 0, rank=1)),
+    )
+    hear(state, started("j", "a"), started("j", "b"), finished("j", "a", 0, reason=reason))
+    order = decisions(state)[0]
+    assert isinstance(order, f.JobStopOrdered) and order.reason == "gang_hurt"
+
+
+def test_a_gang_goes_on_when_one_member_has_completed() -> None:
+    state = given(
+        registered("a"),
+        registered("b"),
+        waiting("j", nodes=2),
+        placed("j", member("a", 0), member("b", 0, rank=1)),
+    )
+    hear(state, started("j", "a"), started("j", "b"), finished("j", "a", 0))
+    assert decisions(state) == []

@@ -5,6 +5,7 @@ Pure.
 
 from typing import Final
 
+from libs.common import reasons
 from libs.common.life import job_life
 from libs.common.model import JobId
 from libs.common.state.cluster import Job, all_over, is_draining
@@ -152,11 +153,12 @@ def is_warned(job: Job) -> bool:
 
 
 def is_hurt(job: Job) -> bool:
-    """Return whether a member ended with anything but exit code 0, so that its gang
-    cannot go on.
+    """Return whether a member did not complete, so that its gang cannot go on: it ended with
+    anything but exit code 0, or was stopped and then exited with 0.
     """
     return any(
-        member.state in job_life.MEMBER_ENDED and member.exit_code != 0
+        member.state in job_life.MEMBER_ENDED
+        and (member.exit_code != 0 or member.reason != reasons.EXITED)
         for member in job.members.values()
     )
 
