@@ -37,6 +37,7 @@ async def test_an_attempt_whose_number_a_restored_log_uses_again_is_refused(worl
     await world.start("j", "exit 0")
     await world.said(f.JobReleased, "j")
     await world.until(lambda: "j.1" in world.agent.state.over)
+    world.scheduler.seq = len(world.stream.entries)
     order = await world.start("j", "exit 0")
     refused = await world.said(f.JobRefused, "j")
     assert (refused.attempt, refused.reason) == (1, USED_AGAIN)

@@ -9,7 +9,7 @@ from libs.common.model import JobSpec
 from services.node_agent.core import actions as a
 from services.node_agent.core import observations as o
 from services.node_agent.core import state as s
-from services.node_agent.core.apply import UNWANTED_GRACE_MS, USED_AGAIN
+from services.node_agent.core.apply import UNWANTED_GRACE_MS
 from services.node_agent.core.attempt_facts import FINISHED_ALONE_NS
 from services.node_agent.core.decide import (
     CHECK_AGAIN_NS,
@@ -81,20 +81,6 @@ def test_an_attempt_that_is_over_is_never_started_again() -> None:
     assert node.orders(start(), stop(seq=40)) == []
     assert node.desired(start(), seq=29) == []
     assert node.orders(start(seq=60, attempt=2)) == [a.StartJob(start(seq=60, attempt=2))]
-
-
-def test_an_attempt_whose_number_a_restored_log_uses_again_is_refused() -> None:
-    """Otherwise the log would wait for ever for an attempt that this node does not start."""
-    node = Node().running().exited()
-    node.see(clean())
-    node.see(o.FactsStored(30, (o.Mark("j.1", 3),)))
-    assert node.orders(start(seq=30)) == []
-    assert node.orders(start(seq=31)) == [over(refused(reason=USED_AGAIN))]
-    assert s.accounted(node.state) == [ref()]
-    assert node.desired(start(seq=31)) == []
-    assert node.see(o.FactsStored(51, (o.Mark("j.1", 3),))) == []
-    assert s.accounted(node.state) == []
-    assert node.desired(start(seq=31), stops=(stop(seq=60),), seq=60) == []
 
 
 def test_attempt_that_cannot_be_launched_is_refused() -> None:

@@ -237,11 +237,11 @@ def _accept_start(state: State, key: str, attempt: Attempt | None, order: StartO
     """Note a start order.
 
     A new attempt must be ordered for this incarnation. An attempt that was found on disk only
-    learns what its marker does not say.
+    learns what its marker does not say, until its last fact is recorded.
     """
     if attempt is None and order.incarnation == state.incarnation:
         attempt = _add_attempt(state, key, Attempt(ref=attempt_of(key), phase=WAITING))
-    if attempt is None or attempt.order is not None:
+    if attempt is None or attempt.order is not None or attempt.queued == OVER_LEVEL:
         return
     attempt.order, attempt.seq, attempt.rank = order, order.seq, order.rank
     attempt.gpus = tuple(hold.uuid for hold in order.gpus)
@@ -393,7 +393,7 @@ def _leave(state: State, key: str, attempt: Attempt, seq: int) -> None:
     del state.attempts[key]
     state.timers.pop(key, None)
     state.touched.pop(key, None)
-    state.over[key] = max(seq, attempt.seq)
+    state.over[key] = seq
     if len(state.over) > OVER_KEPT:
         del state.over[next(iter(state.over))]
     if attempt.phase == EXITED:

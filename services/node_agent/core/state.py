@@ -3,8 +3,9 @@
 Pure. `apply.py` changes the state by what was observed, `decide.py` by what it asks for. An attempt
 goes waiting -> launching -> launched -> exited, or waiting -> refused. It leaves the state once the
 log has acknowledged its last fact, and its key stays in `over`: it never starts again. `over` has
-the sequence of that fact, or of the attempt's order if that is later. Times are nanoseconds of the
-boot clock. Tests: tests/unit/test_agent_decide.py.
+the sequence of that fact. In one history the orders of an attempt are earlier than its last fact.
+Times are nanoseconds of the boot clock. Tests: tests/unit/test_agent_decide.py,
+tests/unit/test_agent_used_numbers.py.
 """
 
 from collections.abc import Sequence
