@@ -41,7 +41,8 @@ class Heartbeats:
 
     `granted` is when the heartbeat of the newest lease was sent (boot clock), and how long its
     answer took. `echo_ns` is when the newest heartbeat was sent that was answered.
-    `log_incarnation` is the highest incarnation of this node that the scheduler has read.
+    `log_incarnation` is the highest incarnation of this node that the scheduler has read. `life` is
+    the number of the cluster's life and the id of its restore; None before the first answer.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class Heartbeats:
         self.granted = (0, 0)
         self.echo_ns = 0
         self.log_incarnation = 0
-        self.life: str | None = None
+        self.life: tuple[int, str] | None = None
         self.closed = False
 
     def registered_as(self, registration: asyncio.Future[int]) -> None:
@@ -131,12 +132,16 @@ class Heartbeats:
         The number of the life may be the same, because a backup can be restored twice. What the
         agent knows of epochs and sequences is of another history then. The next agent finds the
         jobs on disk and registers them, and stops those that the log does not know.
+
+        A scheduler of an earlier release names no restore: then only the numbers are compared.
         """
-        before = lease.life_id if self.life is None else self.life
-        self.life = lease.life_id
+        number, restore_id = self.life or (lease.life, lease.restore_id)
+        restores = {lease.restore_id, restore_id} - {""}
+        is_other = lease.life != number or len(restores) > 1
+        self.life = number, restore_id or lease.restore_id
         stands = self.registration.done() and was_stored(self.registration)
         unread = not stands or lease.seq < self.registration.result()
-        if before != lease.life_id or (lease.verdict == RESTORED and not unread):
+        if is_other or (lease.verdict == RESTORED and not unread):
             raise Unavailable(
                 f"the cluster was restored from a backup (life {lease.life_id}): the agent of "
                 f"{self.node_id} starts again and registers its jobs"

@@ -48,7 +48,7 @@ async def test_an_agent_of_an_earlier_life_starts_again() -> None:
         found._check_life(lease(1))
 
 
-@pytest.mark.parametrize("other", [lease(1, restore_id="y"), lease(1), lease(0)])
+@pytest.mark.parametrize("other", [lease(1, restore_id="y"), lease(2, restore_id="x"), lease(0)])
 async def test_an_agent_of_another_restore_starts_again(other: Lease) -> None:
     """The same backup restored twice, or the lost cluster that came back."""
     found = heartbeats(10)
@@ -58,17 +58,28 @@ async def test_an_agent_of_another_restore_starts_again(other: Lease) -> None:
         found._check_life(other)
 
 
+async def test_a_scheduler_of_an_earlier_release_begins_no_other_life() -> None:
+    """It leads during an upgrade or after a rollback, and its leases do not name the restore."""
+    found = heartbeats(10)
+    for _ in range(2):
+        found._check_life(lease(1))
+        found._check_life(lease(1, restore_id="x"))
+    found._check_life(lease(1))
+    with pytest.raises(Unavailable):
+        found._check_life(lease(1, restore_id="y"))
+
+
 async def test_a_new_agent_takes_the_life_that_it_finds() -> None:
     found = heartbeats(None)
     found._check_life(lease(3, RESTORED))
     found._check_life(lease(3))
-    assert found.life == "3"
+    assert found.life == (3, "")
 
 
 async def test_a_new_agent_waits_while_its_registration_is_not_read_yet() -> None:
     found = heartbeats(10)
     found._check_life(lease(3, RESTORED, seq=9))
-    assert found.life == "3"
+    assert found.life == (3, "")
 
 
 async def test_an_agent_that_the_new_life_does_not_know_starts_again() -> None:
