@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from libs.common import facts as f
 from libs.common.errors import Fenced, Refused
 from libs.common.model import AttemptRef, JobId, JobSpec
 from services.node_agent.machine import processes
+from services.node_agent.supervision import control_client
 from services.node_agent.supervisor import records
 from tests.integration.agent_world import NODE, WAIT_S, World, world_at
 
@@ -231,6 +233,26 @@ async def test_a_second_agent_of_the_same_name_fences_the_first(
             await asyncio.sleep(0.01)
     stop.set()
     await life
+
+
+async def test_a_fenced_agent_that_cannot_ask_its_supervisors_kills_all_of_them(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def no_descriptor(*arguments: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    await world.start("j", "sleep 600")
+    await world.start("k", "sleep 600")
+    pids = [(await world.said(f.JobStarted, job)).pid for job in "jk"]
+    with monkeypatch.context() as patched:
+        patched.setattr(control_client, "_exchange", no_descriptor)
+        await world.agent._kill_all()
+    async with asyncio.timeout(WAIT_S):
+        while any(
+            (found := processes.process(pid)) is not None and found.state not in "ZX"
+            for pid in pids
+        ):
+            await asyncio.sleep(0.01)
 
 
 async def test_two_agents_do_not_share_a_state_directory(world: World) -> None:

@@ -3,6 +3,7 @@ attempt.
 """
 
 import asyncio
+import errno
 import os
 import signal
 import socket
@@ -18,7 +19,7 @@ from supervision_world import PATIENT, WAIT_S, World, gone, kill, world_at
 
 from libs.common.errors import Refused
 from services.node_agent.machine import processes
-from services.node_agent.supervision import agent_socket, lost, output
+from services.node_agent.supervision import agent_socket, control_client, lost, output
 from services.node_agent.supervision.agent_socket import AGENT_SOCKET
 from services.node_agent.supervision.launch_request import AlreadyStarted
 from services.node_agent.supervisor import order, records, telling
@@ -281,6 +282,24 @@ async def test_a_supervisor_that_does_not_answer_is_killed_with_its_job(
     identity = await world.told(key, "started")
     os.kill(identity["pid"], signal.SIGSTOP)
     await world.supervisors.kill(key)
+    assert (await world.told(key, "exited"))["reason"] == "supervisor_lost"
+    await gone(identity["job_pid"], 1.0)
+
+
+@pytest.mark.parametrize("failing", [(control_client, "_exchange"), (records, "read_exit")])
+async def test_a_supervisor_that_cannot_be_asked_is_killed_with_its_job(
+    world: World, monkeypatch: pytest.MonkeyPatch, failing: tuple[object, str]
+) -> None:
+    def no_descriptor(*arguments: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr("services.node_agent.supervision.supervisor_client.STOP_TIMEOUT_S", 0.2)
+    key = await world.shell("job", PATIENT)
+    identity = await world.told(key, "started")
+    os.kill(identity["pid"], signal.SIGSTOP)
+    with monkeypatch.context() as patched:
+        patched.setattr(*failing, no_descriptor)
+        await world.supervisors.kill(key)
     assert (await world.told(key, "exited"))["reason"] == "supervisor_lost"
     await gone(identity["job_pid"], 1.0)
 

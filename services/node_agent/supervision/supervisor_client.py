@@ -179,16 +179,18 @@ class SupervisorClient:
     async def kill(self, key: Key) -> None:
         """Kill all processes of the job now.
 
-        If the supervisor does not answer it is killed, and the job dies with it.
+        If the supervisor does not answer or cannot be asked it is killed, and the job dies with it.
         """
-        job = self._job(key)
-        reply = await self._ask(
-            job, {"op": "stop", "signal": int(signal.SIGKILL), "grace_s": 0}, STOP_TIMEOUT_S
-        )
-        if (
-            reply is None and records.read_exit(job.job_dir) is None
-        ):  # after a recorded end it may serve another job
-            kill_supervisor(job)
+        job, request = self._job(key), {"op": "stop", "signal": int(signal.SIGKILL), "grace_s": 0}
+        try:
+            reply = await self._ask(job, request, STOP_TIMEOUT_S)
+            # After a recorded end it may serve another job.
+            if reply is None and records.read_exit(job.job_dir) is None:
+                kill_supervisor(job)
+        except (Unavailable, OSError) as error:
+            logger.warning("the supervisor of %s attempt %d is killed: %s", *key, error)
+            if self._serving.get(job.supervisor_pid) is job:
+                kill_supervisor(job)
 
     def serve(self) -> bool:
         """Return whether a supervisor serves a job now."""
