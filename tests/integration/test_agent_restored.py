@@ -6,10 +6,13 @@ The test is its scheduler, whose sequences are lower than those that the agent k
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest_asyncio
 
 from libs.common import facts as f
+from libs.common import reasons
 from services.node_agent.core.apply import USED_AGAIN
+from services.node_agent.supervisor import records
 from tests.integration.agent_world import World, world_at
 
 
@@ -33,7 +36,7 @@ async def test_an_attempt_that_a_restored_log_does_not_know_is_stopped(world: Wo
 
 
 async def test_an_attempt_whose_number_a_restored_log_uses_again_is_refused(world: World) -> None:
-    """The job waited in the backup, and ran and ended after it: the restored log places it."""
+    """The job waited in the backup, ran after it, and ended after the restore."""
     await world.start("j", "exit 0")
     await world.said(f.JobReleased, "j")
     await world.until(lambda: "j.1" in world.agent.state.over)
@@ -46,3 +49,34 @@ async def test_an_attempt_whose_number_a_restored_log_uses_again_is_refused(worl
     await world.start("k", "exit 0")
     await world.said(f.JobReleased, "k")
     assert world.of("j") == ["job.started", "job.finished", "job.released", "job.refused"]
+
+
+async def test_a_number_of_which_only_the_directory_is_left_is_refused_too(world: World) -> None:
+    """The attempt ended before the restore. The agent starts again for the restore, and remembers
+    no attempts that are over.
+    """
+    await world.start("j", "exit 0")
+    await world.said(f.JobReleased, "j")
+    await world.until((world.state_dir / "jobs" / "j.1" / records.DONE).exists)
+    await world.drop()
+    world.scheduler.starts.clear()
+    await world.begin()
+    order = world.order("j", "exit 0", requeue=False)
+    await world.place(order)
+    assert (await world.said(f.JobRefused, "j")).reason == USED_AGAIN
+    assert world.of("j") == ["job.started", "job.finished", "job.released", "job.refused"]
+
+
+async def test_an_order_that_comes_again_after_its_attempt_is_over_starts_nothing(
+    world: World,
+) -> None:
+    """The directory names the order that started its attempt."""
+    first = await world.start("j", "exit 0")
+    await world.said(f.JobReleased, "j")
+    await world.until((world.state_dir / "jobs" / "j.1" / records.DONE).exists)
+    await world.drop()
+    world.scheduler.starts.clear()
+    await world.begin()
+    incarnation = world.agent.state.incarnation
+    await world.place(msgspec.structs.replace(first, incarnation=incarnation))
+    assert (await world.said(f.JobFinished, "j", count=2)).reason == reasons.SUPERVISOR_LOST

@@ -24,7 +24,8 @@ def note_of(launch: Launch) -> dict[str, Any]:
         "gpus": launch.gpus,
         "slices": launch.slices,
         "instances": launch.instances,
-        # An agent of an earlier release needs it to adopt the attempt.
+        # It tells this attempt from another one of its number. An agent of an earlier release needs
+        # it to adopt the attempt.
         "seq": launch.seq,
         "time_limit_s": launch.time_limit_s,
         "grace_s": launch.grace_s,
@@ -88,6 +89,11 @@ def adopted_from(job_dir: str, ref: AttemptRef) -> Adopted:
         hang_timeout_s=note.get("hang_timeout_s", 0),
         parts=note.get("parts", {}),
     )
+
+
+def seq_from(job_dir: str) -> int:
+    """Return the sequence of the order that started the attempt; 0 if its marker was torn."""
+    return int(records.read_summary(job_dir).get("note", {}).get("seq", 0))
 
 
 def instances_from(job_dir: str) -> dict[GpuId, int] | None:

@@ -16,6 +16,7 @@ from libs.common.messages import StartOrder
 from libs.common.model import AttemptRef, Gpu, GpuId, NodeId, attempt_key
 from libs.common.transport.bus import Bus
 from services.node_agent.core import observations as o
+from services.node_agent.core.apply import USED_AGAIN
 from services.node_agent.core.state import key_of
 from services.node_agent.device_work import DeviceWork
 from services.node_agent.directories.protocol import (
@@ -46,7 +47,11 @@ class Ground(NamedTuple):
 
 
 async def begin(ground: Ground, order: StartOrder, wanted: Callable[[], bool]) -> None:
-    """Start an attempt and report the result; `wanted` says whether it should still start."""
+    """Start an attempt and report the result; `wanted` says whether it should still start.
+
+    If another order started an attempt of this number here, the attempt is refused. That happens
+    after a restore, whose log does not know the earlier attempt.
+    """
     key = attempt_key(order.job_id, order.attempt)
     ground.means.spans.begun(order, time.time_ns())
     try:
@@ -58,6 +63,9 @@ async def begin(ground: Ground, order: StartOrder, wanted: Callable[[], bool]) -
             o.Exit(executed=False, exit_code=EXIT_CODE, reason=error.reason, detail=str(error)),
         )
     except AlreadyStarted as error:
+        if error.seq not in (0, order.seq):
+            await _refuse(ground, order, USED_AGAIN)
+            return
         _over(
             ground,
             key,
@@ -66,9 +74,7 @@ async def begin(ground: Ground, order: StartOrder, wanted: Callable[[], bool]) -
             ),
         )
     except (Refused, OSError) as error:
-        await ground.means.give_up(key)
-        await ground.devices.instances.clear([hold.uuid for hold in order.gpus], ground.tell, key)
-        ground.tell(o.LaunchFailed(key, str(error)))
+        await _refuse(ground, order, str(error))
     else:
         ground.tell(o.JobLaunched(key))
 
@@ -139,6 +145,14 @@ async def _unpacked(
             except Refused as error:
                 raise Refused(f"{key_of(ref)} cannot be started: {error}") from error
         return await ground.jobs.unpack(ref, order.spec.upload, pieces, wanted)
+
+
+async def _refuse(ground: Ground, order: StartOrder, why: str) -> None:
+    """Undo the preparation of an attempt that was not started, and report why."""
+    key = attempt_key(order.job_id, order.attempt)
+    await ground.means.give_up(key)
+    await ground.devices.instances.clear([hold.uuid for hold in order.gpus], ground.tell, key)
+    ground.tell(o.LaunchFailed(key, why))
 
 
 def _over(ground: Ground, key: str, how: o.Exit) -> None:

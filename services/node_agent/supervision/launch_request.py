@@ -15,7 +15,14 @@ DEFAULT_OUTPUT_BYTES = 64 * 1024 * 1024
 
 
 class AlreadyStarted(Refused):
-    """This (job, attempt) was started before, by this agent or an earlier one."""
+    """This (job, attempt) was started before, by this agent or an earlier one.
+
+    `seq` is the sequence of the order that started it; 0 if that is unknown.
+    """
+
+    def __init__(self, text: str, seq: int = 0) -> None:
+        super().__init__(text)
+        self.seq = seq
 
 
 @dataclass(frozen=True)
