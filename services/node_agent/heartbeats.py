@@ -113,7 +113,12 @@ class Heartbeats:
                 f"node {self.node_id} was removed from the cluster: to use this machine "
                 "again, add it under another name"
             )
-        self._check_life(lease)
+        try:
+            self._check_life(lease)
+        except Unavailable:
+            if self.peers is not None:
+                await self.peers.hear_other_life(lease.life_id)
+            raise
         self.log_incarnation = max(self.log_incarnation, lease.incarnation)
         check_stands(lease, self.registration)
         if lease.distrusted:

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from libs.common import subjects
+from libs.common.errors import Unavailable
 from libs.common.facts import ClusterConfigured
 from libs.common.messages import Heartbeat, Roster
 from libs.common.process.clock import SystemClock
@@ -121,6 +122,33 @@ async def test_a_roster_of_before_a_restore_is_replaced_and_gets_no_lease_until_
     assert (kept.life, kept.seq, len(kept.nodes)) == ("1-r", cluster.seq, 2)
     assert (beats[0].roster_life, beats[0].roster_seq, leases[0]) == ("", 1_000, 0)
     assert (beats[-1].roster_life, beats[-1].roster_seq) == ("1-r", cluster.seq)
+
+
+async def test_an_agent_that_heard_of_a_restore_and_starts_again_extends_no_lease(
+    tmp_path: Path,
+) -> None:
+    """The answer makes it start again, and no scheduler answers its next process."""
+    async with fleet(tmp_path, 3) as nodes:
+        agent, bus = nodes[0], MemoryBus()
+        cluster = restored_cluster(*(node.address for node in nodes[:2]))
+
+        async def heartbeat(subject: str, data: bytes) -> bytes:
+            beat = msgspec.msgpack.decode(data, type=Heartbeat)
+            return msgspec.msgpack.encode(
+                lease_answer(cluster, 1, beat, "ok", lease_ms=0, roster_digest="x")
+            )
+
+        await bus.subscribe(subjects.heartbeat(agent.node_id), heartbeat)
+        beating = heartbeats(bus, agent.peers, [])
+        beating.life = (0, "")
+        with pytest.raises(Unavailable, match="was restored from a backup"):
+            await beating.run(lambda: None)
+        for node in nodes:
+            await node.end()
+            await node.begin()
+        await until(lambda: all(node.peers.size == 3 for node in nodes))
+        await asyncio.sleep(2 * LEASE_MS / 1_000)
+        assert [node.lives() for node in nodes] == [False, True, True]
 
 
 def restored_cluster(*addresses: str) -> Cluster:

@@ -70,10 +70,14 @@ class LeaseFile(Protocol):
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """The data that survives the agent: its address, and the roster."""
+    """The data that survives the agent: its address, and the roster.
+
+    `life` is set if a scheduler named another life of the cluster after it gave the roster.
+    """
 
     address: str = ""
     roster: Roster = Roster()
+    life: str | None = None
 
 
 class Keeper(Protocol):
@@ -131,6 +135,8 @@ class Peers:
         self.gossip = g.begin(
             self.gossip.node_id, kept.roster, self.lease.deadline_ns(), self.clock.boot_ns()
         )
+        if kept.life is not None:
+            g.hear_life(self.gossip, kept.life)
         self._believe(kept.roster)
         self.channel.listen(self._hear)
         while True:
@@ -181,6 +187,19 @@ class Peers:
             return False
         self.fetched_ns = now_ns + ROSTER_EVERY_NS
         return True
+
+    async def hear_other_life(self, life: str) -> None:
+        """Note and store that the scheduler named another life of the cluster.
+
+        The agent starts again then, and its next process must not extend a lease by this roster.
+        """
+        g.hear_life(self.gossip, life)
+        async with self.fetching:
+            kept = Kept(self.channel.address, self.gossip.roster, life)
+            try:
+                await self.keeper.store(kept)
+            except OSError as error:
+                logger.warning("the life %s of the cluster cannot be stored: %s", life, error)
 
     def fetch_soon(self) -> None:
         """Let the next lease fetch a new roster, even if one was fetched a moment ago."""
