@@ -6,7 +6,8 @@ is gone, and removes nodes from the cluster for good.
 
 from typing import TYPE_CHECKING, Final
 
-from libs.common.facts import NodeDeclaredDead, NodeRemovalRequested
+from libs.common.facts import JobUpdated, NodeDeclaredDead, NodeRemovalRequested
+from libs.common.life import job_life
 from libs.common.life.job_life import MEMBER_OVER
 from libs.common.model import NodeId
 from libs.common.state.cluster import Cluster, Node, is_leaving, is_removed, known_to_agent
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from tests.sim.world import World
 
 LOOK_EVERY_S: Final = 0.5
+RELEASES_AGAIN_S: Final = 5.0
 # Time for which the key of a removed node still opens the log
 # (`services/api_gateway/agents/admission.py`).
 FAREWELL_S: Final = 3.0
@@ -51,6 +53,22 @@ def watch(world: "World", node_id: str) -> None:
         )
         gateway.process.deliver(gateway.service.say, fact)
     world.loop.call_later(LOOK_EVERY_S, watch, world, node_id)
+
+
+def release_late_holds(world: "World") -> None:
+    """Let users release jobs that are held although they released them before.
+
+    A gateway that was killed may have sent a hold that the log stores late, after the user has
+    repeated it at another gateway and released the job.
+    """
+    gateway, now = world.slots["gateway"], world.loop.now
+    if len(world.acts_acked) < len(world.acts) or now < world.releases_at_s:
+        return
+    for job in world.reference.jobs.values():
+        if job.order.held and job.state not in job_life.ENDED and gateway.service is not None:
+            world.releases_at_s = now + RELEASES_AGAIN_S
+            fact = JobUpdated(job_id=job.job_id, held=False, user=job.order.held_by)
+            gateway.process.deliver(gateway.service.say, fact)
 
 
 def remove(world: "World", node_id: str, wait: bool) -> None:

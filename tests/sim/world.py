@@ -88,7 +88,7 @@ class World:
         self.dice = random.Random(f"world {plan.seed}")
         self.meter = Meter(any(blow.kind == faults.GREEDY for blow in plan.blows))
         self.stream = SimStream(self._stored, self.meter.busy_s)
-        self.stalled_since = self.stalled_until = 0.0
+        self.stalled_since = self.stalled_until = self.releases_at_s = 0.0
         self.leading_epoch = 0
         self.quota_epoch = 0
         self.network = Network(self.weather)
@@ -293,6 +293,7 @@ class World:
 
     async def _until(self, done: Callable[[], bool], limit_s: float) -> None:
         while self.found is None and self.loop.now < limit_s and not done():
+            operators.release_late_holds(self)
             await asyncio.sleep(LOOK_EVERY_S)
 
     def all_ended(self) -> bool:
