@@ -84,7 +84,7 @@ async def test_a_pruned_attempt_is_not_started_again(world: World) -> None:
     await world.end()
     await world.begin()
     await world.scheduler.send(
-        msgspec.structs.replace(order, incarnation=world.agent.state.incarnation, seq=10_000)
+        msgspec.structs.replace(order, incarnation=world.agent.state.incarnation)
     )
     assert (await world.said(f.JobFinished, "j", 2)).reason == "supervisor_lost"
     assert (world.state_dir / "ran").read_text() == "once\n"
