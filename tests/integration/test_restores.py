@@ -1,5 +1,5 @@
-"""What a restore records for the agents: a life of its own, even of a backup restored before, and
-how long they may hold the lease of a planned stop.
+"""A restore begins a new life of the cluster, also if the same backup was restored before. It
+records how long agents may still hold the lease of a planned stop.
 """
 
 from pathlib import Path

@@ -351,7 +351,7 @@ class World:
             self.power_on(machine)
 
     def stall(self, length_s: float) -> None:
-        """Let the log answer nobody for so long from now on; 0 ends a stall."""
+        """Stop all answers of the log for `length_s` from now on; 0 ends a stall."""
         if self.loop.now >= self.stalled_until:
             self.stalled_since = self.loop.now
         self.stalled_until = self.loop.now + length_s

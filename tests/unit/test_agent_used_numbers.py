@@ -1,6 +1,6 @@
 """The agent's core refuses an attempt if its node recorded the end of another one of that number.
 
-That happens after a restore: the log does not know the first attempt and places another one.
+A restored log may not know the first attempt. Then it gives the same number to the next one.
 """
 
 from libs.common import facts as f

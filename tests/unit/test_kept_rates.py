@@ -81,7 +81,7 @@ async def test_account_is_covered_when_the_last_try_to_store_its_mark_succeeds()
 
 
 class Slow(MemoryPages):
-    """A store that answers the readings that it is told to, the earliest first."""
+    """A store whose reads wait until the test answers them, in the order in which they began."""
 
     def __init__(self) -> None:
         super().__init__()

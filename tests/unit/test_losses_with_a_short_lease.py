@@ -21,7 +21,7 @@ A, B, C = NAMES = [NodeId(name) for name in "abc"]
 
 
 class Ruled:
-    """A scheduler that is asked every 100 ms about three nodes; each answer arrives at once."""
+    """The two rules of loss for three nodes, checked every 100 ms; leases arrive without delay."""
 
     def __init__(self) -> None:
         self.cluster = Cluster(

@@ -1,4 +1,4 @@
-"""What the state keeps of a model that was undeployed: a record for each name.
+"""The records of undeployed models, one for each name.
 
 Pure. `folds/former_fold.py` makes the records. A deployment of the same name continues its numbers,
 so no id of a replica is used twice. Tests: tests/unit/test_former_models.py.

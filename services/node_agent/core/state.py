@@ -138,8 +138,8 @@ def key_of(ref: AttemptRef) -> str:
 def is_used_again(state: State, key: str, order: Order) -> bool:
     """Return whether the log has placed an attempt after this node had recorded its end.
 
-    That happens after a restore: the log did not know the attempt when it ended, and has given its
-    number to another one.
+    A restored log may not know an attempt that has ended. Then it gives the same number to the next
+    one.
     """
     return isinstance(order, StartOrder) and order.seq > state.over[key]
 

@@ -93,7 +93,8 @@ class LeaseWatchdog:
     async def start(self, changed: Callable[[str, int], None]) -> None:
         """Start the watchdog. A machine without a program for it says so once.
 
-        `changed` is told why the watchdog is missing (empty: it runs), and `armed_ms`.
+        Each change calls `changed(reason, armed_ms)`. `reason` says why the watchdog is missing; it
+        is empty while the watchdog runs.
         """
         self._changed = changed
         if not HAS_PROGRAM:
