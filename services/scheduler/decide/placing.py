@@ -42,7 +42,7 @@ from services.scheduler.queueing.backfill import (
 )
 from services.scheduler.queueing.limits import is_possible, over_limit, passes_limit
 from services.scheduler.queueing.queue import RECHECK_IDLE_MAX
-from services.scheduler.queueing.queue_order import candidates, candidates_before, in_order
+from services.scheduler.queueing.queue_order import candidates, in_order
 from services.scheduler.queueing.shape import Owner, Shape
 from services.scheduler.reservations.reservations import closed_to, is_closed_to, is_early, pass_of
 from services.scheduler.reservations.reserved import is_among_strangers, is_broken, is_free
@@ -175,8 +175,7 @@ def _fits(state: State, backfill_pass: BackfillPass, shape: Shape, job: Job) -> 
 
 
 def place_reserved(state: State) -> Sequence[AnyFact]:
-    """Place a job on its reserved devices once all are free, or earlier on other free devices
-    (`_elsewhere`).
+    """Place a job on its reserved devices once all are free, or earlier on other free devices.
 
     A reservation that can never be used is given up.
     """
@@ -193,7 +192,16 @@ def place_reserved(state: State) -> Sequence[AnyFact]:
         own_nodes = shape.request.nodes if pools else 0
         kept = [(member.node_id, member.gpus) for member in job.preemption.reserved]
         free = is_free(state.cluster, job)
-        choice = kept if free else _elsewhere(state, job, shape)
+        choice = (
+            kept
+            if free
+            else choose_for(
+                state.capacity,
+                shape.request,
+                sharing_domain_of(state.cluster, job.tenant),
+                closed_to(state, job),
+            )
+        )
         if choice is NO_PLACEMENT:
             continue
         limited = over_limit(state, shape, own, own_nodes) or passes_limit(
@@ -205,29 +213,6 @@ def place_reserved(state: State) -> Sequence[AnyFact]:
         return placed_or_measured(state, job, choice)
     state.none_free = versions
     return NONE
-
-
-def _elsewhere(state: State, job: Job, shape: Shape) -> Choice:
-    """Return where a job with reserved devices may start now on other devices.
-
-    The jobs before it in the order of the queue go first, by the rules of `place`. If one of them
-    could start now, this job waits. If one does not fit, this job must not delay it.
-    """
-    domain = sharing_domain_of(state.cluster, job.tenant)
-    if choose_for(state.capacity, shape.request, domain, closed_to(state, job)) is NO_PLACEMENT:
-        return NO_PLACEMENT
-    passes: dict[str, BackfillPass] = defaultdict(BackfillPass)
-    for scanned, (_, job_id, before, _) in enumerate(candidates_before(state, job), 1):
-        other = state.cluster.jobs[job_id]
-        backfill_pass = passes[pass_of(state, other)]
-        choice, _ = _choice(state, backfill_pass, other, before)
-        if choice is NO_PLACEMENT:
-            backfill_pass.wait(state, other)
-        elif not passes_limit(state, before, choice):
-            return NO_PLACEMENT
-        if scanned == SCAN_MAX:
-            return NO_PLACEMENT
-    return passes[pass_of(state, job)].choose(state, job, shape.request)
 
 
 def preempt(state: State) -> Sequence[AnyFact]:

@@ -7,7 +7,6 @@ smallest key goes first. The cost of a decision grows with the number of lanes, 
 
 from collections.abc import Collection, Iterator
 from functools import partial
-from itertools import takewhile
 
 from libs.common.model import TenantId
 from libs.common.state.cluster import Job, Tenant
@@ -46,21 +45,6 @@ def candidates(
             yield head
             if all_tried in tried and not state.cluster.reservations:
                 break
-
-
-def candidates_before(state: State, job: Job) -> Iterator[Waiting]:
-    """Yield the candidates that are tried before this job would be. The job itself need not be in
-    the queue.
-    """
-    own, key = state.lane_of(job), state.key_of(job)
-    own_rank = rank(state, own)
-    for lane in _lanes(state):
-        if rank(state, lane.lane_id) > own_rank:
-            return
-        found = lane.candidates(partial(room_of, state), partial(is_possible, state))
-        if lane.lane_id == own:
-            found = takewhile(lambda head: head.key < key, found)
-        yield from found
 
 
 def before(state: State, job: Job) -> Iterator[Waiting]:
