@@ -122,7 +122,7 @@ STAY: Final[dict[str, str]] = {
         daemon.ASK_S daemon.SHELL_S
         daemons.READY_AGAIN_S daemons.GONE_FIRST_S daemons.GONE_MAX_S pool.QUIET_NS
         apply.HIT_GRACE_MS apply.UNWANTED_GRACE_MS
-        supervisor.SHUTDOWN_GRACE_NS telling.TELL_WAIT_S control_client.CONNECT_AGAIN_S
+        ending.SHUTDOWN_GRACE_NS telling.TELL_WAIT_S control_client.CONNECT_AGAIN_S
         denial.ANSWER_S
         telling.START_ALONE_NS
         supervisor_client.MISSED_EVENTS_EVERY_S

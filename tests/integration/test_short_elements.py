@@ -3,6 +3,7 @@ and how they ended, whatever is killed.
 """
 
 import asyncio
+import os
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -117,6 +118,18 @@ async def test_an_element_that_saves_its_work_and_exits_with_0_when_told_to_end_
     await world.supervisors.stop(key, signal.SIGTERM, 5)
     record = await world.told(key, "exited")
     assert (record["reason"], record["exit_code"]) == ("stopped", None)
+    assert seen(world, key) == (0, [], 1)
+
+
+async def test_an_element_that_exits_with_0_when_the_machine_shuts_down_has_no_result(
+    world: World,
+) -> None:
+    script = "trap 'exit 0' TERM; echo ready; while :; do sleep 0.05; done"
+    key = await world.shell("job", script, elements=elements(numbers=NUMBERS[:2]))
+    await world.printed(key, b"ready")
+    os.kill((await world.told(key, "started"))["pid"], signal.SIGTERM)
+    record = await world.told(key, "exited")
+    assert (record["reason"], record["exit_code"]) == ("supervisor_lost", None)
     assert seen(world, key) == (0, [], 1)
 
 

@@ -308,10 +308,17 @@ async def test_a_job_that_keeps_forking_is_ended(world: World) -> None:
     assert (await world.told(key, "exited"))["clean"]
 
 
-async def test_a_supervisor_told_to_end_by_the_machine_stops_its_job(world: World) -> None:
-    key = await world.shell("job", "trap 'exit 9' TERM; echo ready; while :; do sleep 0.02; done")
+@pytest.mark.parametrize("code", [0, 9])
+async def test_a_supervisor_told_to_end_by_the_machine_stops_its_job(
+    world: World, code: int
+) -> None:
+    """The reason is one of a machine's fault, so the end uses up no retry."""
+    job = f"trap 'exit {code}' TERM; echo ready; while :; do sleep 0.02; done"
+    key = await world.shell("job", job)
     await world.printed(key, b"ready")
     identity = await world.told(key, "started")
     os.kill(identity["pid"], signal.SIGTERM)
-    assert (await world.told(key, "exited"))["exit_code"] == 9
+    record = await world.told(key, "exited")
+    assert (record["reason"], record["exit_code"]) == ("supervisor_lost", code)
+    assert "the machine shuts down" in record["detail"]
     await gone(identity["pid"])

@@ -64,10 +64,12 @@ def test_a_job_that_saves_and_exits_with_0_when_it_is_stopped_runs_again(reason:
     assert state.cluster.jobs[K].state == job_life.QUEUED
 
 
-def test_a_job_that_exits_with_0_when_its_lease_expires_runs_again() -> None:
-    assert first_after(running(), finished("j", "a", 0, reason="lease_expired")) == requeued(
-        "lease_expired"
-    )
+@pytest.mark.parametrize("reason", ["lease_expired", "supervisor_lost"])
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_job_that_exits_when_its_machine_tells_it_to_end_runs_again(
+    reason: str, code: int
+) -> None:
+    assert first_after(running(), finished("j", "a", code, reason=reason)) == requeued(reason)
 
 
 @pytest.mark.parametrize("reason", ["node_removed", "lease_expired"])

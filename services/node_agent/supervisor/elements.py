@@ -16,7 +16,7 @@ from typing import Any
 
 from services.node_agent.supervisor import child
 from services.node_agent.supervisor.element_journal import Journal, JournalError
-from services.node_agent.supervisor.ending import LEASE_EXPIRED, NS_PER_S, STOPPED, Ending
+from services.node_agent.supervisor.ending import NS_PER_S, TOLD_TO_END, Ending
 from services.node_agent.supervisor.order import Order
 from services.node_agent.supervisor.starter import Starter
 
@@ -182,7 +182,7 @@ class Elements:
 
     def describe(self, record: Any) -> None:  # noqa: ANN401 - an ExitRecord, of which few fields
         """Describe the end of an attempt: it completed if it has run all its elements."""
-        if self.trouble and record["reason"] not in (STOPPED, LEASE_EXPIRED):
+        if self.trouble and record["reason"] not in TOLD_TO_END:
             record["exit_code"], record["signal"] = None, None
             record["reason"], record["detail"] = EXEC_FAILED, self.trouble
             return

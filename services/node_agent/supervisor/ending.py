@@ -15,6 +15,7 @@ from services.node_agent.supervisor import lease
 NS_PER_S = 1_000_000_000
 KILL_BEFORE_NS = NS_PER_S // 2
 MAX_SLEEP_NS = NS_PER_S
+SHUTDOWN_GRACE_NS = 10 * NS_PER_S
 SWEEP_GRACE_NS = NS_PER_S // 5
 KILL_AGAIN_NS = NS_PER_S // 100
 GIVE_UP_NS = 10 * NS_PER_S
@@ -22,6 +23,13 @@ GIVE_UP_NS = 10 * NS_PER_S
 # As in libs/common/reasons.py, which this process must not import.
 STOPPED = "stopped"
 LEASE_EXPIRED = "lease_expired"
+SUPERVISOR_LOST = "supervisor_lost"
+# Why a job was told to end, as the detail of its exit record says it.
+TOLD_TO_END = {
+    STOPPED: " after a stop was requested",
+    LEASE_EXPIRED: " because the node's lease ran out",
+    SUPERVISOR_LOST: " because its supervisor received SIGTERM, as when the machine shuts down",
+}
 
 
 class Ending:
@@ -63,6 +71,10 @@ class Ending:
                 self._sent = number
                 self.signal_all(number)
         self._kill_no_later_than(now_ns if number == signal.SIGKILL else now_ns + grace_ns)
+
+    def shut_down(self, now_ns: int) -> None:
+        """End the job because the machine told its supervisor to end: the machine shuts down."""
+        self.stop(signal.SIGTERM, SHUTDOWN_GRACE_NS, now_ns, SUPERVISOR_LOST)
 
     def end_late(self, grace_ns: int, now_ns: int) -> None:
         """End an element whose time is over, once; the attempt goes on."""

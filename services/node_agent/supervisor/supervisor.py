@@ -19,7 +19,12 @@ from services.node_agent.machine.poll_loop import READ, PollLoop
 from services.node_agent.supervisor import child, lease, records
 from services.node_agent.supervisor.control import Connection, Control
 from services.node_agent.supervisor.elements import EXEC_FAILED, Elements
-from services.node_agent.supervisor.ending import LEASE_EXPIRED, NS_PER_S, Ending, lease_is_over
+from services.node_agent.supervisor.ending import (
+    LEASE_EXPIRED,
+    TOLD_TO_END,
+    Ending,
+    lease_is_over,
+)
 from services.node_agent.supervisor.execs import Execs
 from services.node_agent.supervisor.order import Order
 from services.node_agent.supervisor.pump import Pump
@@ -28,7 +33,6 @@ from services.node_agent.supervisor.requests import Requests
 from services.node_agent.supervisor.stdin_feed import StdinFeed
 from services.node_agent.supervisor.telling import Telling
 
-SHUTDOWN_GRACE_NS = 10 * NS_PER_S
 WAKE_BYTES = 4096
 # Bounded, because clients may use the control socket all the time; a pipe takes two reads.
 REST_READS = 64
@@ -251,7 +255,7 @@ class AttemptSupervision:
 
     def _signalled(self) -> None:
         if signal.SIGTERM in os.read(self._wakeups, WAKE_BYTES):
-            self._ending.stop(signal.SIGTERM, SHUTDOWN_GRACE_NS, processes.boottime_ns())
+            self._ending.shut_down(processes.boottime_ns())
         self._reap()
 
     def _reap(self) -> None:
@@ -383,10 +387,6 @@ class AttemptSupervision:
         if kills:
             limit = self._order["limits"].get("memory_bytes", 0)
             how = records.note_out_of_memory(record, kills, limit) + how
-        why = {
-            "stopped": " after a stop was requested",
-            LEASE_EXPIRED: " because the node's lease ran out",
-        }.get(record["reason"], "")
         left = (
             f"; it left {self._ending.left_behind} processes behind, which were ended"
             if self._ending.left_behind
@@ -397,4 +397,4 @@ class AttemptSupervision:
             if record["leftovers"]
             else ""
         )
-        record["detail"] = how + why + left + rest
+        record["detail"] = how + TOLD_TO_END.get(record["reason"], "") + left + rest
