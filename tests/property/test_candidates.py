@@ -3,7 +3,8 @@
 They are the first job of each shape, except shapes that let others pass.
 """
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 from unittest.mock import patch
 
@@ -29,6 +30,7 @@ from services.scheduler.queueing.limits import is_blocked, room_of
 from services.scheduler.queueing.parking import Room
 from services.scheduler.queueing.queue_order import candidates, heads
 from services.scheduler.queueing.shape import Owner, Waiting
+from services.scheduler.reservations.reservations import pass_of
 from services.scheduler.state.state import State
 from tests.given import SECOND_NS, ended, given, member, placed, registered, tell, waiting
 
@@ -186,6 +188,25 @@ def asked_one_by_one(state: State) -> list[Waiting]:
     ]
 
 
+def walked(state: State) -> Iterator[Waiting]:
+    """The heads that a preemption pass sees: none behind the first that waits for the same nodes,
+    as far as whole lanes are skipped.
+    """
+    tried: dict[tuple[str, Owner], None] = {}
+    for head in candidates(state, tried=tried):
+        tried[head.lane.queue, head.shape.owner.by_reservation] = None
+        yield head
+
+
+def firsts(state: State, found: Iterable[Waiting]) -> list[str]:
+    """The first head of each queue that waits for the nodes of each reservation, or for others."""
+    first: dict[tuple[str, str], str] = {}
+    for head in found:
+        job = state.cluster.jobs[head.job_id]
+        first.setdefault((head.lane.queue, pass_of(state, job)), head.job_id)
+    return list(first.values())
+
+
 def all_in_order(state: State) -> list[str]:
     """The first of each shape, by sorting all that wait."""
     lanes = {lane.lane_id: place for place, lane in enumerate(queue_order._lanes(state))}
@@ -211,7 +232,7 @@ def indexed(state: State) -> list[object]:
     ]
 
 
-def check_built(lane: Lane, waits: int) -> None:
+def check_built(lane: Lane, waits: list[Waiting]) -> None:
     """The first of each line stands behind its group, the first of each group in front; all is
     counted.
     """
@@ -233,8 +254,9 @@ def check_built(lane: Lane, waits: int) -> None:
         len(keys) == len(groups - {lane.never})
         and len(lane.by_need) <= lane_module.SPARE + len(lane.shapes) + 1
     )
+    assert lane.named == Counter(filter(None, (each.shape.reserved[0] for each in waits)))
     assert (lane.alive, lane.entry_count) == (
-        waits,
+        len(waits),
         sum(len(of_shape.entries) for of_shape in lane.shapes.values()),
     )
 
@@ -253,9 +275,12 @@ def test_blocked_groups_leave_the_same_candidates_as_single_checks(
             }
             for lane_id, lane in world.state.queue.lanes.items():
                 check_built(
-                    lane, sum(each.lane == lane_id for each in world.state.queue.waiting.values())
+                    lane,
+                    [each for each in world.state.queue.waiting.values() if each.lane == lane_id],
                 )
-        assert list(candidates(world.state)) == asked_one_by_one(world.state)
+        heads_now = asked_one_by_one(world.state)
+        assert list(candidates(world.state)) == heads_now
+        assert firsts(world.state, walked(world.state)) == firsts(world.state, heads_now)
         assert [head.job_id for head in heads(world.state)] == all_in_order(world.state)
         fresh = State(world.state.cluster)
         fresh.pass_time(world.state.wall_ns)

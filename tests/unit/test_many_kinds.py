@@ -2,6 +2,9 @@
 bounded in a pass.
 """
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 from msgspec import structs
 
@@ -13,10 +16,11 @@ from services.scheduler.decide.decide import decide
 from services.scheduler.decide.placing import Examined, place
 from services.scheduler.queueing import queue_order as queue_order
 from services.scheduler.queueing.backfill import SCAN_MAX
+from services.scheduler.queueing.lane import Lane
 from services.scheduler.queueing.limits import room_of
 from services.scheduler.queueing.parking import EVERY_ROOM, FREE, NO_ROOM, Need, Parked, Room
 from services.scheduler.queueing.queue_order import candidates, heads
-from services.scheduler.queueing.shape import Owner
+from services.scheduler.queueing.shape import Owner, Waiting
 from services.scheduler.state.state import State
 from tests.given import ended, given, member, placed, registered, tell, waiting
 
@@ -205,6 +209,47 @@ def test_a_group_that_was_allowed_stays_so_when_another_tenant_is_full() -> None
             full.add(TenantId("a"))
     assert found == ["a1", "b1", "b2", "b3"]
     assert names(state) == ["a1", "b1", "a2", "b2", "a3", "b3"]
+
+
+@pytest.mark.parametrize(
+    ("named", "start_ns", "end_ns"), [("course", 0, 9), ("course", 11, 99), ("", 0, 99)]
+)
+def test_a_queue_that_was_tried_is_left_unless_a_waiting_job_names_an_open_reservation(
+    monkeypatch: pytest.MonkeyPatch, named: str, start_ns: int, end_ns: int
+) -> None:
+    """The reservation is over, has not begun, or is named by no job that still waits."""
+    course = f.ReservationSet(
+        reservation="course",
+        nodes=(NodeId("n"),),
+        start_ns=start_ns,
+        end_ns=end_ns,
+        tenants=(TenantId("b"),),
+    )
+    state = given(
+        registered("n"),
+        [f.QueueSet(queue="q", policy="fair_share"), course],
+        *[
+            waiting(f"{tenant}{n}", tenant=tenant, queue="q", gpus=n)
+            for tenant in "ab"
+            for n in (1, 2)
+        ],
+        waiting("named", tenant="b", queue="q", reservation=named),
+        waiting("gone", tenant="b", queue="q", reservation="course"),
+    )
+    hear(state, f.CancelRequested(job_id=JobId("gone")))
+    state.pass_time(10)
+    scanned = []
+    scan = Lane.candidates
+
+    def noted(self: Lane, *args: Any) -> Iterator[Waiting]:
+        scanned.append(self.lane_id.tenant)
+        return scan(self, *args)
+
+    monkeypatch.setattr(Lane, "candidates", noted)
+    tried: dict[tuple[str, Owner], None] = {}
+    for head in candidates(state, tried=tried):
+        tried[head.lane.queue, head.shape.owner.by_reservation] = None
+    assert scanned == ["a"]
 
 
 @pytest.mark.parametrize("reserved", [False, True])

@@ -69,7 +69,7 @@ class Lane:
 
     `front` is a heap that contains the first entry of every group that is not parked, and perhaps
     stale entries; `parked_front` the same of parked groups. Of `entry_count` entries, `alive` are
-    live.
+    live. `named` counts the live ones by the reservation that they name.
     """
 
     def __init__(
@@ -92,6 +92,7 @@ class Lane:
         self.parked: dict[Owner, Parked[BlockedGroup]] = {}
         self.entry_count = 0
         self.alive = 0
+        self.named: dict[str, int] = {}
         self.is_scanned = False
 
     def add(self, entry: Waiting) -> None:
@@ -107,6 +108,8 @@ class Lane:
         insort(entries, entry)
         self.entry_count += 1
         self.alive += 1
+        if name := entry.shape.reserved[0]:
+            self.named[name] = self.named.get(name, 0) + 1
         if entries[0] is entry:
             if len(entries) > 1:
                 group.firsts.remove(entries[1])
@@ -118,6 +121,14 @@ class Lane:
             self.regroup()
         else:
             self._shorten()
+
+    def leave(self, entry: Waiting) -> None:
+        """Count an entry as stale."""
+        self.alive -= 1
+        if name := entry.shape.reserved[0]:
+            self.named[name] -= 1
+            if not self.named[name]:
+                del self.named[name]
 
     def _group_of(self, shape: Shape) -> BlockedGroup:
         """Return the group of a shape that the cluster could hold."""

@@ -95,7 +95,7 @@ class Queue:
     def _leave_lane(self, entry: Waiting) -> None:
         """Count the entry as stale, and delete its lane when no live entry is left."""
         lane = self.lanes[entry.lane]
-        lane.alive -= 1
+        lane.leave(entry)
         if not lane.alive:
             del self.lanes[entry.lane]
         tenants = self.tenants

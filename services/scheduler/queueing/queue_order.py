@@ -14,6 +14,7 @@ from services.scheduler.queueing.lane import Lane
 from services.scheduler.queueing.limits import is_possible, room_of
 from services.scheduler.queueing.queue import RECHECK_MAX
 from services.scheduler.queueing.shape import NO_OWNER, LaneId, Owner, Waiting
+from services.scheduler.reservations.reservations import is_open
 from services.scheduler.state.state import State
 
 Rank = tuple[int, int, str, str]
@@ -36,14 +37,15 @@ def candidates(
     that wait for the same nodes.
     """
     for lane in _lanes(state):
-        all_tried = (lane.lane_id.queue, NO_OWNER)
-        if all_tried in tried and not state.cluster.reservations:
+        unreserved = (lane.lane_id.queue, NO_OWNER)
+        has_others = any(is_open(state, name) for name in lane.named)
+        if unreserved in tried and not has_others:
             continue
         for head in lane.candidates(
             partial(room_of, state), partial(is_possible, state), full, tried
         ):
             yield head
-            if all_tried in tried and not state.cluster.reservations:
+            if unreserved in tried and not has_others:
                 break
 
 

@@ -37,6 +37,12 @@ def own_reservation(state: State, job: Job) -> Reservation | None:
     )
 
 
+def is_open(state: State, name: str) -> bool:
+    """Return whether the reservation with this name has begun and is not over."""
+    known = state.cluster.reservations.get(name)
+    return known is not None and known.start_ns <= state.wall_ns < known.end_ns
+
+
 def pass_of(state: State, job: Job) -> str:
     """Return the name of the job's reservation; empty for jobs that wait for unreserved nodes."""
     if not state.cluster.reservations:
