@@ -38,6 +38,21 @@ def listed_before_a_fork(pid):
 locked.descendants = listed_before_a_fork
 print(locked.kill_all(child))
 """
+# The command runs before its process id is known here, and a signal comes at that moment.
+STARTS_SLOWLY = """
+import os, signal, subprocess, sys, time
+from libs.cli.following import locked
+from libs.cli.main import main
+
+class Slow(subprocess.Popen):
+    def __init__(self, *words, **more):
+        super().__init__(*words, **more)
+        time.sleep(0.5)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+locked.subprocess.Popen = Slow
+main()
+"""
 TOKEN = 'echo "$MUSTER_LOCK $MUSTER_LOCK_TOKEN"'
 
 
@@ -47,10 +62,10 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         yield found
 
 
-async def begin(world: World, *words: str) -> Process:
+async def begin(world: World, *words: str, program: str = MUSTER) -> Process:
     environ = {**os.environ, "MUSTER_URL": world.url, "MUSTER_API_KEY": KEY}
     return await asyncio.create_subprocess_exec(
-        sys.executable, "-c", MUSTER, *words, env=environ, stdin=PIPE, stdout=PIPE, stderr=PIPE
+        sys.executable, "-c", program, *words, env=environ, stdin=PIPE, stdout=PIPE, stderr=PIPE
     )
 
 
@@ -159,6 +174,12 @@ async def test_a_signal_reaches_the_command_and_the_lock_is_given_back(
     runs.send_signal(signal.SIGTERM)
     assert (await over(runs))[0] == 9
     assert (await world.ask("GET", "/v1/locks"))["locks"] == []
+
+
+async def test_a_signal_at_the_start_of_the_command_reaches_it(world: World) -> None:
+    script = "trap 'exit 9' TERM; while :; do sleep 0.05; done"
+    runs = await begin(world, "lock", "data", "--", "sh", "-c", script, program=STARTS_SLOWLY)
+    assert (await over(runs))[0] == 9
 
 
 async def test_a_client_that_is_stopped_while_it_waits_leaves_the_queue(world: World) -> None:

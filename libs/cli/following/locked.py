@@ -179,14 +179,15 @@ def run_held(holding: Holding, words: Sequence[str], wait_s: int) -> int:
             "MUSTER_LOCK": holding.name,
             "MUSTER_LOCK_TOKEN": str(holding.token),
         }
-        child = subprocess.Popen(  # nosec B603  the user's own command
-            list(words), env=environ, preexec_fn=die_with_parent()
-        )
-        forwarding.append(child.pid)
+        with forwarding.starting():
+            child = subprocess.Popen(  # nosec B603  the user's own command
+                list(words), env=environ, preexec_fn=die_with_parent()
+            )
+            forwarding.command = child.pid
         try:
             code = _watched(holding, child)
         finally:
-            forwarding.clear()
+            forwarding.command = None
     return code if code >= 0 else 128 - code
 
 
@@ -248,30 +249,51 @@ def _reap() -> None:
         pass
 
 
-@contextmanager
-def _forwarded() -> Iterator[list[int]]:
-    """Forward signals to the commands in the list; without one, let them end this process.
+class _Forwarding:
+    """Forwards signals to the command; without one, lets them end this process.
 
-    Ctrl-C reaches the command from the terminal itself.
+    A signal that comes while the command is started waits until its process id is known.
     """
-    commands: list[int] = []
 
-    def handle(number: int, _: FrameType | None) -> None:
-        if not commands:
-            raise SystemExit(128 + number)
-        if number != signal.SIGINT or not os.isatty(0):
-            for pid in commands:
-                os.kill(pid, number)
+    def __init__(self) -> None:
+        self.command: int | None = None
+        self.is_starting = False
+        self.waiting: list[int] = []
 
+    def handle(self, number: int, _: FrameType | None) -> None:
+        """The handler of the signals. Ctrl-C reaches the command from the terminal itself."""
+        if self.command is None:
+            if not self.is_starting:
+                raise SystemExit(128 + number)
+            self.waiting.append(number)
+        elif number != signal.SIGINT or not os.isatty(0):
+            os.kill(self.command, number)
+
+    @contextmanager
+    def starting(self) -> Iterator[None]:
+        """Let signals wait meanwhile."""
+        self.is_starting = True
+        try:
+            yield
+        finally:
+            self.is_starting = False
+        for number in self.waiting:
+            self.handle(number, None)
+
+
+@contextmanager
+def _forwarded() -> Iterator[_Forwarding]:
+    """Forward signals to the command."""
+    forwarding = _Forwarding()
     before = {
         number: handler
         for number in (*ENDINGS, signal.SIGINT)
         if (handler := signal.getsignal(number)) is not signal.SIG_IGN
     }
     for number in before:
-        signal.signal(number, handle)
+        signal.signal(number, forwarding.handle)
     try:
-        yield commands
+        yield forwarding
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
