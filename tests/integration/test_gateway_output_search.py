@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from services.api_gateway.http import output_search
 from tests.integration.gateway_world import FakeNode, World, gateway_world
 
@@ -28,7 +30,10 @@ async def test_lines_are_found_and_the_search_goes_on_where_it_stopped(tmp_path:
         assert not rest["more"]
 
 
-async def test_one_search_reads_a_bounded_part(tmp_path: Path) -> None:
+async def test_one_search_reads_a_bounded_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output_search, "READ_BYTES_MAX", 2 << 20)
     async with gateway_world(tmp_path) as world:
         size = output_search.READ_BYTES_MAX + (1 << 20)
         job_id = await printed(world, b"x" * 99 + b"\n" * (size - 104) + b"last\n")

@@ -108,7 +108,9 @@ def run(document: dict[str, Any], url: str, key: str, seconds: int = 0) -> list[
 
 
 @pytest.mark.attack
-@pytest.mark.parametrize("role", ["admin", pytest.param("member", marks=pytest.mark.drill), ""])
+@pytest.mark.parametrize(
+    "role", ["admin", *(pytest.param(role, marks=pytest.mark.drill) for role in ("member", ""))]
+)
 async def test_every_check_is_clean_with_the_key_of(
     cluster: Chaos, role: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
