@@ -3,7 +3,7 @@ there. A job on nodes that a waiting job lends counts as ended once that job cou
 
 The order is that of `services/scheduler/queueing/queue_order.py`. The checker computes on its own
 when the first job fits: on the cluster without the attempts that will have ended, one after the
-other. A job with reserved devices may be placed on them later. The checker acts only on commits
+other. A job may be placed on its reserved devices at any time. The checker acts only on commits
 before which the scheduler had read the whole log, its own commits included, and while no nodes are
 reserved. It skips waits after a refusal, because their end within a commit depends on the
 scheduler's own clock.
@@ -27,7 +27,7 @@ from services.scheduler.placement.choose import NO_PLACEMENT, Choice, choose
 from services.scheduler.placement.sharing_domains import sharing_domain_of
 from services.scheduler.queueing.backfill import borrowers_behind
 from services.scheduler.queueing.limits import is_blocked, passes_limit
-from services.scheduler.queueing.queue_order import heads
+from services.scheduler.queueing.queue_order import before
 from services.scheduler.state.state import State
 from tests.sim.checkers.checker import Checker
 
@@ -60,13 +60,15 @@ class BackfillNeverDelaysTheHead(Checker):
         self, cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp, commit: Commit
     ) -> None:
         self.first = None
-        placed = cluster.jobs.get(fact.job_id) if isinstance(fact, f.JobPlaced) else None
+        if not isinstance(fact, f.JobPlaced):
+            return
+        placed = cluster.jobs.get(fact.job_id)
         known = (
             commit.seen == cluster.seq - 1
             and not cluster.reservations
             and not _any_refused(cluster, stamp.at_ns)
         )
-        if placed is not None and known and not placed.preemption.reserved:
+        if placed is not None and known and not _is_as_reserved(placed, fact):
             first = self._passed_by(cluster, placed)
             if first is not None:
                 self.passed += 1
@@ -97,10 +99,8 @@ class BackfillNeverDelaysTheHead(Checker):
         """The first job that waits for devices; None when that is the placed one."""
         state = State(cluster)
         found: Job | None = None
-        for _, job_id, shape, _ in heads(state):
+        for _, job_id, shape, _ in before(state, placed):
             job = cluster.jobs[job_id]
-            if job is placed:
-                return found
             choice = _choice(cluster, job, set())
             if is_blocked(state, shape, job) or (
                 choice is not NO_PLACEMENT and passes_limit(state, shape, choice)
@@ -110,7 +110,15 @@ class BackfillNeverDelaysTheHead(Checker):
             if queue is not None and not queue.backfill:
                 self.fail(f"{placed.job_id} passes {job_id} in queue {queue.name} without backfill")
             found = found or job
-        return None
+        return found
+
+
+def _is_as_reserved(job: Job, placed: f.JobPlaced) -> bool:
+    """Return whether the job is placed on devices that are reserved for it."""
+    reserved = {hold.uuid for member in job.preemption.reserved for hold in member.gpus}
+    return bool(job.preemption.reserved) and reserved.issuperset(
+        hold.uuid for member in placed.members for hold in member.gpus
+    )
 
 
 def _any_refused(cluster: Cluster, at_ns: int) -> bool:
