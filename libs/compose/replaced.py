@@ -35,8 +35,11 @@ def make_space(store: Path, say: Say) -> None:
     """Delete the old store if the disk has too little space to start the server."""
     aside = store / ASIDE
     free = space_watch.free_bytes(store)
-    if free is not None and free < space_watch.START_BYTES and aside.exists():
-        _delete(aside, say, "the disk has too little space to start the server")
+    try:
+        if free is not None and free < space_watch.START_BYTES and aside.exists():
+            _delete(aside, say, "the disk has too little space to start the server")
+    except OSError as error:
+        say(f"{_kept(aside, error)}. Its disk has too little space to start the server")
 
 
 async def delete_when_filled(
@@ -44,14 +47,36 @@ async def delete_when_filled(
 ) -> None:
     """Delete the old store once `holds_all` returns that the server holds the whole log.
 
-    Run until cancelled.
+    Run until cancelled. No fault ends it, because the server would end too: it says so once, and
+    tries again.
     """
-    aside = store / ASIDE
-    while await asyncio.to_thread(aside.exists):
+    aside, said = store / ASIDE, ""
+    while True:
+        try:
+            if await _is_gone(aside, holds_all, say):
+                break
+        except Exception as error:
+            if (fault := _kept(aside, error)) != said:
+                say(fault)
+                said = fault
         await asyncio.sleep(LOOK_S)
-        if await holds_all():
-            await asyncio.to_thread(_delete, aside, say, "the server holds the whole log")
     await asyncio.Event().wait()
+
+
+async def _is_gone(aside: Path, holds_all: Callable[[], Awaitable[bool]], say: Say) -> bool:
+    """Return whether there is no old store. Delete it if the server holds the whole log."""
+    if not await asyncio.to_thread(aside.exists):
+        return True
+    if await holds_all():
+        await asyncio.to_thread(_delete, aside, say, "the server holds the whole log")
+    return False
+
+
+def _kept(aside: Path, error: Exception) -> str:
+    return (
+        f"the old store in {aside} could not be deleted ({error!r}): check the disk, and delete "
+        "the folder once the server holds the whole log"
+    )
 
 
 def _delete(aside: Path, say: Say, why: str) -> None:

@@ -10,7 +10,7 @@ Tests: tests/unit/test_server_answers.py, tests/integration/test_bus_servers.py.
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -45,7 +45,41 @@ LOOK_S: Final = 1.0
 PEERS_MAX: Final = 16
 NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,63}")
 
+
+class _Peer(msgspec.Struct):
+    name: str
+
+
+class _Cluster(msgspec.Struct):
+    leader: str = ""
+    replicas: list[_Peer] | None = None
+
+
+class _State(msgspec.Struct):
+    messages: int
+    bytes: int
+    first_seq: int
+    last_seq: int
+
+
+class _Stream(msgspec.Struct):
+    name: str
+    state: _State
+    cluster: _Cluster | None = None
+
+
+class _Account(msgspec.Struct):
+    stream_detail: list[_Stream] | None = None
+
+
+class _Stored(msgspec.Struct):
+    """An answer of STREAMS."""
+
+    account_details: list[_Account] | None = None
+
+
 _encode = msgspec.msgpack.Encoder().encode
+_stored = msgspec.json.Decoder(_Stored)
 _status = msgspec.msgpack.Decoder(ServerStatus)
 _names = msgspec.msgpack.Decoder(list[str])
 
@@ -177,31 +211,30 @@ async def read_status(server: str, url: str, process_id: str, free_bytes: int) -
                 body = await answer.read()
                 found, why = health(answer.status, body), tuple(reasons(body))
             async with session.get(url + STREAMS) as answer:
-                replicas = _replicas(await answer.json(content_type=None))
-    except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+                replicas = _replicas(await answer.read())
+    except (aiohttp.ClientError, TimeoutError, OSError, msgspec.DecodeError) as error:
         found, why, replicas = Health.SILENT, (f"it does not answer ({error or 'timeout'})",), ()
     return ServerStatus(server, process_id, found.value, why, free_bytes, replicas)
 
 
-def _replicas(told: dict[str, Any]) -> tuple[Replica, ...]:
-    """Return the replicas in an answer of STREAMS; none without JetStream."""
+def _replicas(body: bytes) -> tuple[Replica, ...]:
+    """Return the replicas in an answer of STREAMS; none without JetStream. Raises DecodeError."""
     return tuple(
         _replica(stream)
-        for account in told.get("account_details") or ()
-        for stream in account.get("stream_detail") or ()
+        for account in _stored.decode(body).account_details or ()
+        for stream in account.stream_detail or ()
     )
 
 
-def _replica(stream: dict[str, Any]) -> Replica:
-    cluster, state = stream.get("cluster") or {}, stream["state"]
-    leader = str(cluster.get("leader", ""))
-    others = {str(peer["name"]) for peer in cluster.get("replicas") or ()}
+def _replica(stream: _Stream) -> Replica:
+    cluster, state = stream.cluster or _Cluster(), stream.state
+    others = {peer.name for peer in cluster.replicas or ()}
     return Replica(
-        stream=str(stream["name"]),
-        leader=leader,
-        servers=tuple(sorted({*others, *([leader] if leader else [])})),
-        commits=int(state["messages"]),
-        bytes=int(state["bytes"]),
-        first=int(state["first_seq"]),
-        last=int(state["last_seq"]),
+        stream=stream.name,
+        leader=cluster.leader,
+        servers=tuple(sorted({*others, *([cluster.leader] if cluster.leader else [])})),
+        commits=state.messages,
+        bytes=state.bytes,
+        first=state.first_seq,
+        last=state.last_seq,
     )

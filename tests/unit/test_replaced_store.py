@@ -68,3 +68,45 @@ def test_old_store_never_keeps_a_server_from_starting(
     assert "too little space" in said[0]
     replaced.make_space(tmp_path, said.append)
     assert len(said) == 1
+
+
+async def test_an_old_store_on_a_faulty_disk_never_ends_the_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name that is too long fails as a damaged folder does: also `exists` raises."""
+    monkeypatch.setattr(replaced, "LOOK_S", 0.01)
+    monkeypatch.setattr(space_watch, "free_bytes", lambda store: space_watch.START_BYTES - 1)
+    store, said = tmp_path / ("x" * 300), list[str]()
+
+    async def holds_all() -> bool:
+        return True
+
+    replaced.make_space(store, said.append)
+    assert "could not be deleted" in said[0]
+    deleting = asyncio.create_task(replaced.delete_when_filled(store, holds_all, said.append))
+    await asyncio.wait((deleting,), timeout=0.1)
+    assert not deleting.done()
+    assert len(said) == 2 and "could not be deleted" in said[1]
+    deleting.cancel()
+
+
+async def test_an_unreadable_answer_of_a_server_only_delays_the_deletion(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replaced, "LOOK_S", 0.01)
+    said: list[str] = []
+    replaced.put_aside(stored(tmp_path), print)
+    faults = [KeyError("state"), KeyError("state")]
+
+    async def holds_all() -> bool:
+        if faults:
+            raise faults.pop()
+        return True
+
+    deleting = asyncio.create_task(replaced.delete_when_filled(tmp_path, holds_all, said.append))
+    async with asyncio.timeout(SOON_S):
+        while len(said) < 2:
+            await asyncio.sleep(0.01)
+    assert "KeyError('state')" in said[0] and "the server holds the whole log" in said[1]
+    assert not (tmp_path / replaced.ASIDE).exists()
+    deleting.cancel()

@@ -4,6 +4,9 @@ import asyncio
 from functools import partial
 
 import msgspec
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from libs.common import subjects
 from libs.common.messages.server_messages import (
@@ -17,7 +20,7 @@ from libs.common.messages.server_messages import (
 from libs.common.replacement import SPARE_BYTES
 from libs.common.transport.bus_memory import MemoryBus
 from libs.embedded import server_answers
-from libs.embedded.server_answers import ServerAnswers
+from libs.embedded.server_answers import ServerAnswers, read_status
 
 NAMES = ("nats-1", "nats-2", "nats-3")
 
@@ -152,3 +155,42 @@ async def test_log_is_stored_on_three_or_five_servers_and_on_no_other_number() -
         answer = await world.bus.request(asked, count, 10)
         refused = msgspec.msgpack.decode(answer, type=OrderAnswer).refused
         assert "3 or 5 servers" in refused
+
+
+async def told(streams: bytes) -> ServerStatus:
+    """Return the status of a healthy server whose monitoring port tells these streams."""
+
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(body=streams if request.path == "/jsz" else b'{"status": "ok"}')
+
+    port = web.Application()
+    port.router.add_get("/{path}", answer)
+    async with TestServer(port) as server:
+        return await read_status("nats-1", str(server.make_url("")).rstrip("/"), "process", 1)
+
+
+async def test_status_has_the_replicas_that_the_monitoring_port_tells() -> None:
+    state = b'{"messages": 3, "bytes": 30, "first_seq": 2, "last_seq": 4, "deleted": null}'
+    stream = b'{"name": "FACTS", "state": %s, "cluster": {"leader": "nats-2", "replicas": %s}}'
+    both = b'[{"name": "nats-1"}, {"name": "nats-3"}]'
+    streams = b'{"account_details": [{"name": "CORE", "stream_detail": [%s]}]}'
+    status = await told(streams % (stream % (state, both)))
+    assert status.health == "good"
+    assert status.replicas == (Replica("FACTS", "nats-2", NAMES, 3, 30, first=2, last=4),)
+    (alone,) = (await told(streams % (b'{"name": "FACTS", "state": %s}' % state))).replicas
+    assert (alone.leader, alone.servers) == ("", ())
+    assert (await told(b'{"account_details": null}')).replicas == ()
+
+
+@pytest.mark.parametrize(
+    "streams",
+    [
+        b"",
+        b"[]",
+        b'{"account_details": [{"stream_detail": [{"name": "FACTS"}]}]}',
+        b'{"account_details": [{"stream_detail": [{"name": "FACTS", "state": {"bytes": null}}]}]}',
+    ],
+)
+async def test_server_whose_streams_cannot_be_read_counts_as_silent(streams: bytes) -> None:
+    status = await told(streams)
+    assert (status.health, status.replicas) == ("silent", ())
