@@ -3,10 +3,10 @@ there. A job on nodes that a waiting job lends counts as ended once that job cou
 
 The order is that of `services/scheduler/queueing/queue_order.py`. The checker computes on its own
 when the first job fits: on the cluster without the attempts that will have ended, one after the
-other. A job may be placed on its reserved devices at any time. The checker acts only on commits
-before which the scheduler had read the whole log, its own commits included, and while no nodes are
-reserved. It skips waits after a refusal, because their end within a commit depends on the
-scheduler's own clock.
+other. A job with reserved devices counts as an attempt that starts now. A job may be placed on its
+reserved devices at any time. The checker acts only on commits before which the scheduler had read
+the whole log, its own commits included, and while no nodes are reserved. It skips waits after a
+refusal, because their end within a commit depends on the scheduler's own clock.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ SOME_TIME: Final = 1 << 70
 NEVER: Final = 1 << 71
 AT_ONCE: Final = 0
 
+Key = TypeVar("Key", bound=str)
 Held = TypeVar("Held")
 
 
@@ -149,17 +150,25 @@ def _fits_from(
         )
         for job in running
     }
-    for at_ns in sorted({AT_ONCE, *ends.values()}):
+    queued = [
+        job
+        for job in cluster.jobs.values()
+        if job.preemption.reserved and job.spec.serve is None and job is not first
+    ]
+    starts = {
+        job.job_id: _end_ns(replace(job, placed_ns=now_ns), now_ns, by_estimate=True)
+        for job in queued
+    }
+    for at_ns in sorted({AT_ONCE, *ends.values(), *starts.values()}):
         ended = [
             job
             for job in running
             if ends[job.job_id] <= at_ns
             and (at_ns < SOME_TIME or job is not stranger or ends[job.job_id] == AT_ONCE)
         ]
-        if (
-            _choice(cluster, first, {attempt_key(job.job_id, job.attempt) for job in ended})
-            is not NO_PLACEMENT
-        ):
+        gone = {attempt_key(job.job_id, job.attempt) for job in ended}
+        done = {job_id for job_id, end_ns in starts.items() if end_ns <= at_ns}
+        if _choice(cluster, first, gone, done) is not NO_PLACEMENT:
             return at_ns
     return NEVER
 
@@ -173,8 +182,12 @@ def _end_ns(job: Job, now_ns: int, by_estimate: bool) -> int:
     return end_ns if end_ns > now_ns else SOME_TIME
 
 
-def _choice(cluster: Cluster, job: Job, gone: set[str]) -> Choice:
-    """Return a placement of the job on the cluster without these attempts."""
+def _choice(
+    cluster: Cluster, job: Job, gone: Collection[str], done: Collection[JobId] = ()
+) -> Choice:
+    """Return a placement of the job on the cluster without the attempts `gone`, and without the
+    devices that are reserved for the jobs `done`.
+    """
     left = replace(
         cluster,
         gpus={
@@ -185,6 +198,7 @@ def _choice(cluster: Cluster, job: Job, gone: set[str]) -> Choice:
             node_id: replace(
                 node,
                 held=_without(node.held, gone),
+                reserved=_without(node.reserved, done),
                 members={
                     job_id: attempt
                     for job_id, attempt in node.members.items()
@@ -200,7 +214,7 @@ def _choice(cluster: Cluster, job: Job, gone: set[str]) -> Choice:
     return choose(capacity, job.spec, sharing_domain_of(cluster, job.tenant))
 
 
-def _without(held: dict[str, Held], gone: set[str]) -> dict[str, Held]:
+def _without(held: dict[Key, Held], gone: Collection[str]) -> dict[Key, Held]:
     return {key: value for key, value in held.items() if key not in gone}
 
 
