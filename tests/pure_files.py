@@ -63,6 +63,7 @@ PURE: Final = (
     "libs/common/life/*.py",
     "libs/common/state/kept.py",
     "libs/common/state/locks.py",
+    "libs/common/state/needed_uploads.py",
     "libs/common/state/state_hash.py",
     "libs/common/agreement/tree.py",
     "libs/common/agreement/follower.py",

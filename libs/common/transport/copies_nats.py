@@ -62,12 +62,17 @@ class StreamCopies:
             removed = tuple(int(seq) for seq in found["state"].get("deleted") or ())
         return _state(found, removed)
 
-    async def messages(self, stream: str, after: int, upto: int) -> AsyncIterator[Entry]:
-        """Iterate over the messages from `after` + 1 to `upto` that were not removed."""
+    async def messages(
+        self, stream: str, after: int, upto: int, subject: str = ">"
+    ) -> AsyncIterator[Entry]:
+        """Iterate over the messages from `after` + 1 to `upto` that were not removed.
+
+        Only those on subjects that match `subject`.
+        """
         while after < upto:
             try:
                 raw = await self.js.get_msg(
-                    stream, seq=after + 1, subject=">", direct=False, next=True
+                    stream, seq=after + 1, subject=subject, direct=False, next=True
                 )
             except NotFoundError:
                 return

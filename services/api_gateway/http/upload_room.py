@@ -11,9 +11,10 @@ from typing import Final
 
 from libs.common.messages import PruneAsk
 from libs.common.open_share import FREE_TIMES
+from libs.common.state.needed_uploads import needed_uploads
 from libs.common.transport.uploads import Space, Upload
 from services.api_gateway.gateway import Gateway
-from services.api_gateway.intents.prune_intents import needed_uploads, old_uploads
+from services.api_gateway.intents.prune_intents import old_uploads
 from services.api_gateway.problems import Problem
 
 # Each archive counts as at least this many bytes, which bounds the number of archives.

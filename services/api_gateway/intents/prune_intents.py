@@ -20,19 +20,6 @@ YOUNG_S: Final = 3_600
 FIELDS: Final = names_of(PruneAsk)
 
 
-def needed_uploads(cluster: Cluster) -> dict[tuple[str, str], None]:
-    """Return the uploads, by tenant and hash, that active jobs and deployed models use."""
-    needed: dict[tuple[str, str], None] = {
-        (job.tenant, job.spec.upload): None
-        for job in cluster.jobs.values()
-        if job.state not in job_life.ENDED
-    }
-    for model in cluster.models.values():
-        if model.deployed:
-            needed[model.tenant, model.spec.upload] = None
-    return needed
-
-
 def job_with_upload(jobs: Iterable[Job | None], sha256: str) -> str:
     """Return an active job that uses the upload, in words; empty if none of them does."""
     for job in jobs:

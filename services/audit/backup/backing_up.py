@@ -1,7 +1,7 @@
 """Makes a backup of a running cluster: what is new since the last backup of the same place.
 
 The backup is the state at one sequence of the log. If a later commit changes a secret while the
-buckets beside the log are read, or an upload is removed, which no commit says, they are read again,
+buckets beside the log are read, or an upload that a commit needs is removed, they are read again,
 for the later sequence. Every object is read back and compared before the manifest names it, and the
 manifest is replaced last, so a killed backup leaves the last one whole. Tests:
 tests/integration/test_backup.py and test_backup_uploads.py.
@@ -26,15 +26,15 @@ from services.audit.backup import manifest as m
 from services.audit.backup.contents import Contents
 from services.audit.backup.manifest import Bucket, Manifest, Segment
 from services.audit.backup.places import CURRENT, SEGMENTS, Place, segment_name
+from services.audit.backup.upload_check import UPLOADS, UploadCheck
 from services.audit.chain.chain import GENESIS, Link, extend
 
 # Plain bytes in one segment: the memory of a backup is a few of them.
 SEGMENT_BYTES: Final = 8 << 20
 # Age in seconds at which objects left by a killed backup are removed.
 LEFT_S: Final = 86_400.0
-# Maximum number of reads of the buckets if secrets change or uploads are removed meanwhile.
+# Maximum number of reads of the buckets if secrets change or needed uploads are removed meanwhile.
 CONSISTENT_TRIES: Final = 10
-UPLOADS: Final = f"OBJ_{subjects.UPLOAD_BUCKET}"
 # The streams beside the log. LEADER, SNAPSHOTS and AUDIT are not among them: the scheduler, the
 # trimmer and audit make them again from the log.
 BUCKETS: Final = (
@@ -158,32 +158,29 @@ class BackingUp:
         """Return a sequence, and the buckets with all that the commits up to it need.
 
         The sequence is taken before the buckets are read: a gateway stores an upload or a secret
-        before the fact about it. The number of removed uploads is read before the sequence and
-        after the buckets. If both are equal, each upload that a commit up to the sequence needs is
-        in the backup. Raises Unavailable if secrets or uploads change all the time.
+        before the fact about it. The mark of the uploads is taken before the sequence, so the check
+        notices each upload that was removed between the sequence and the read. Raises Unavailable
+        if secrets or needed uploads change all the time.
         """
         before = {bucket.stream: bucket for bucket in known.buckets} if known is not None else {}
-        removals = await self._removals()
+        check = UploadCheck(self.source.log, self.source.bus, self.source.copies)
+        mark = await check.mark()
         _, begin = await self.source.log.bounds()
         for _ in range(CONSISTENT_TRIES):
             read = [await self._bucket(stream, before.get(stream)) for stream in BUCKETS]
             buckets = tuple(bucket for bucket in read if bucket is not None)
-            removals_before, removals = removals, await self._removals()
+            next_mark = await check.mark()
             _, end = await self.source.log.bounds()
-            if removals == removals_before and not await self._changed(begin, end):
+            read_to = max((each.last for each in buckets if each.stream == UPLOADS), default=0)
+            has_changed = await self._changed(begin, end)
+            if not has_changed and not await check.lacks(mark, next_mark, read_to, seq=begin):
                 return buckets, begin
-            begin, before = end, {bucket.stream: bucket for bucket in buckets}
+            begin, mark, before = end, next_mark, {bucket.stream: bucket for bucket in buckets}
         raise Unavailable(
-            f"secrets changed or uploads were removed during each of {CONSISTENT_TRIES} reads: "
-            "nothing was backed up, and the last backup is unchanged; repeat the command"
+            "secrets changed, or uploads that jobs or models use were removed, during each of "
+            f"{CONSISTENT_TRIES} reads: nothing was backed up, and the last backup is unchanged; "
+            "repeat the command"
         )
-
-    async def _removals(self) -> tuple[str, int]:
-        """Return the creation time of the bucket of uploads, and how many messages were removed
-        from it.
-        """
-        state = await self.source.copies.state(UPLOADS)
-        return (state.created, state.removals) if state is not None else ("", 0)
 
     async def _changed(self, begin: int, end: int) -> bool:
         """Return whether a commit between these two changed what a bucket holds."""
