@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from libs.common.errors import Refused
+from libs.common.safety import unpacking
 from libs.common.safety.unpacking import unpack
 
 FILES_MAX = 100
@@ -136,6 +137,27 @@ def test_an_archive_that_is_cut_off_is_refused(tmp_path: Path) -> None:
     data = archive(*WHOLE).getvalue()
     with pytest.raises(Refused):
         unpack(io.BytesIO(data[:3_000]), tmp_path / "job", FILES_MAX)
+    assert os.listdir(tmp_path) == []
+
+
+DEEP = tuple("/".join("d" * (level + 1)) for level in range(1_500))
+
+
+def test_folders_deeper_than_the_bound_are_refused(tmp_path: Path) -> None:
+    allowed = DEEP[: unpacking.DEPTH_MAX]
+    unpack(archive(*map(folder, allowed)), tmp_path / "job", len(DEEP))
+    assert (tmp_path / "job" / allowed[-1]).is_dir()
+    with pytest.raises(Refused, match="257 levels of folders, and 256 are allowed"):
+        unpack(archive(*map(folder, DEEP)), tmp_path / "deep", len(DEEP))
+    assert os.listdir(tmp_path) == ["job"]
+
+
+def test_very_deep_folders_of_a_refused_archive_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unpacking, "DEPTH_MAX", len(DEEP))
+    with pytest.raises(Refused, match="invalid"):
+        unpack(archive(*map(folder, DEEP), member("../x")), tmp_path / "job", 2 * len(DEEP))
     assert os.listdir(tmp_path) == []
 
 

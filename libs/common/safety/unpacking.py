@@ -3,21 +3,23 @@
 tarfile reads the archive, but its extraction is not used, because its filters differ between
 Python's patch releases. Only files, folders and links are accepted. Names are relative, without
 `..` and unique, and links are created last, so nothing is ever written through a link. A link that
-leads out of the directory is refused. Names and bytes are bounded. Tests:
+leads out of the directory is refused. Names, their depth, and bytes are bounded. Tests:
 tests/unit/test_unpacking.py.
 """
 
 import os
-import shutil
 import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
 from libs.common.errors import Refused
+from libs.common.safety.folder_walk import remove_tree
 
 COPY_BYTES: Final = 1 << 20
 NAME_BYTES_MAX: Final = 4_096
+# Folders within each other. Many programs recurse into folders, and fail in very deep ones.
+DEPTH_MAX: Final = 256
 # Errors that tarfile raises for bytes that are not an archive.
 BROKEN: Final = (tarfile.TarError, EOFError, ValueError, ArithmeticError, RecursionError)
 
@@ -51,7 +53,7 @@ def unpack(
         raise Refused(f"the archive cannot be unpacked: {error.strerror or error}") from error
     finally:
         if not whole:
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_tree(folder)
 
 
 def _unpack(
@@ -102,6 +104,11 @@ def _checked(member: tarfile.TarInfo) -> str:
     ):
         raise Refused(
             f"the archive holds the name {shown!r}, which is invalid or leads out of its directory"
+        )
+    if len(parts) > DEPTH_MAX:
+        raise Refused(
+            f"the archive holds {shown!r} with {len(parts)} levels of folders, and {DEPTH_MAX} are "
+            "allowed: pack fewer folders into each other"
         )
     return name
 
