@@ -8,6 +8,7 @@ import pytest
 
 from libs.common.errors import Refused
 from libs.common.messages import KeepOrder
+from libs.common.safety.folder_walk import remove_tree
 from services.node_agent.resident import trees
 from services.node_agent.resident.trees import Differs
 from services.node_agent.resident.weights import HostWeights
@@ -44,6 +45,53 @@ def test_a_folder_that_is_missing_or_has_too_many_files_is_refused(source: Path)
     (source / "new\nline").write_bytes(b"")
     with pytest.raises(Refused, match="cannot be recorded"):
         trees.listed(str(source), (), follow=True)
+
+
+def test_very_deep_folders_are_refused(source: Path) -> None:
+    place = os.open(source, os.O_RDONLY)
+    for _ in range(1_500):
+        os.mkdir("d", dir_fd=place)
+        inner = os.open("d", os.O_RDONLY, dir_fd=place)
+        os.close(place)
+        place = inner
+    os.close(place)
+    try:
+        with pytest.raises(Refused, match=f"more than {trees.DEPTH_MAX} levels of folders"):
+            trees.listed(str(source), (), follow=True)
+    finally:
+        assert remove_tree(source / "d")
+
+
+def test_folder_with_too_many_entries_is_refused(
+    source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(10):
+        (source / f"{number}").mkdir()
+    monkeypatch.setattr(trees, "ENTRIES_MAX", 13)
+    assert len(trees.listed(str(source), (), follow=True)) == 2
+    (source / "10").mkdir()
+    with pytest.raises(Refused, match="more than 13 files and folders"):
+        trees.listed(str(source), (), follow=True)
+
+
+def test_links_to_folders_are_left_out(source: Path) -> None:
+    os.symlink(source, source / "deep" / "above")
+    assert trees.listed(str(source), (), follow=True) == SIZES
+    os.symlink("itself", source / "itself")
+    assert trees.listed(str(source), (), follow=False) == SIZES
+
+
+def test_refusal_of_a_name_that_is_not_utf8_can_be_recorded(source: Path) -> None:
+    os.symlink(b"nowhere", os.fsencode(source) + b"/w\xff")
+    with pytest.raises(Refused, match="cannot be read: No such file") as refused:
+        trees.listed(str(source), (), follow=True)
+    assert str(refused.value).startswith(f"{source}/w\\udcff cannot")
+    os.rename(os.fsencode(source) + b"/w\xff", os.fsencode(source) + b"/deep/other")
+    (source / "deep" / "other").unlink()
+    (source / "deep").joinpath(os.fsdecode(b"n\xff")).touch()
+    with pytest.raises(Refused, match="cannot be recorded") as refused:
+        trees.listed(str(source), (), follow=True)
+    str(refused.value).encode()
 
 
 def test_a_copy_has_the_hashes_of_its_files(source: Path, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ tests/unit/test_resident_trees.py.
 import hashlib
 import os
 import stat
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from io import FileIO
 from pathlib import Path
 from typing import Final
@@ -20,6 +20,11 @@ from services.node_agent.directories.acting_as import acting_as
 # One list of files is part of a fact.
 FILES_MAX: Final = 256
 PATH_MAX: Final = 160
+# Bounds of the walk below one folder. A path of PATH_MAX characters has at most 80 folders.
+DEPTH_MAX: Final = 100
+ENTRIES_MAX: Final = 100_000
+# Characters of a path in a message.
+SHOWN_MAX: Final = 1_024
 PIECE_BYTES: Final = 8 << 20
 
 
@@ -37,23 +42,44 @@ def listed(
     found: dict[str, int] = {}
     try:
         with acting_as(ids):
-            for folder, _, names in os.walk(top, onerror=_fail):
-                for name in names:
-                    path = os.path.join(folder, name)
-                    status = os.stat(path, follow_symlinks=follow)
-                    if stat.S_ISREG(status.st_mode):
-                        found[os.path.relpath(path, top)] = status.st_size
-                    if len(found) > files_max:
-                        raise Refused(f"{top} has more than {files_max} files")
+            for entry in _below(top):
+                status = os.stat(entry.path, follow_symlinks=follow)
+                if stat.S_ISREG(status.st_mode):
+                    found[os.path.relpath(entry.path, top)] = status.st_size
+                if len(found) > files_max:
+                    raise Refused(f"{top} has more than {files_max} files")
     except OSError as error:
-        raise Refused(f"{error.filename or top} cannot be read: {error.strerror}") from error
+        raise Refused(f"{shown(error.filename or top)} cannot be read: {error.strerror}") from error
     if long := [path for path in found if len(path) > PATH_MAX or not path.isprintable()]:
         raise Refused(f"{top} has the file name {long[0][:PATH_MAX]!r}, which cannot be recorded")
     return dict(sorted(found.items()))
 
 
-def _fail(error: OSError) -> None:
-    raise error
+def _below(top: str) -> Iterator[os.DirEntry[str]]:
+    """Yield what is below a folder and is not a folder; links are not followed.
+
+    Does not recurse: a user may put thousands of folders into each other. Raises OSError, and
+    Refused beyond DEPTH_MAX or ENTRIES_MAX.
+    """
+    waiting, seen = [(top, 0)], 0
+    while waiting:
+        folder, depth = waiting.pop()
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                seen += 1
+                if seen > ENTRIES_MAX:
+                    raise Refused(f"{top} has more than {ENTRIES_MAX} files and folders")
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append((entry.path, depth + 1))
+                else:
+                    yield entry
+        if waiting and waiting[-1][1] > DEPTH_MAX:
+            raise Refused(f"{top} has more than {DEPTH_MAX} levels of folders")
+
+
+def shown(path: str) -> str:
+    """Return a path as text that can be recorded: names of files need not be UTF-8."""
+    return path[:SHOWN_MAX].encode("utf-8", "backslashreplace").decode()
 
 
 def copied(
