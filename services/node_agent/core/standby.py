@@ -19,6 +19,8 @@ from services.node_agent.core import serving
 # More promotions than an attempt can have; a job that reports more is not believed.
 NUMBER_MAX: Final = 1 << 20
 REASON_MAX: Final = 64
+# A job may report any number; the log cannot hold larger ones than 64 bits. This is 24 days.
+MS_MAX: Final = (1 << 31) - 1
 
 
 class Standby(msgspec.Struct):
@@ -49,7 +51,7 @@ def note_report(standby: Standby, number: int, took_ms: int, reason: str) -> boo
     """Note a report; return whether another engine serves now."""
     if not standby.number < number <= NUMBER_MAX:
         return False
-    standby.number, standby.took_ms = number, max(0, took_ms)
+    standby.number, standby.took_ms = number, min(max(0, took_ms), MS_MAX)
     standby.reason = reason[:REASON_MAX]
     return True
 

@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from libs.common.facts import UNDECODABLE
 from libs.common.life import kept_life
 from libs.common.messages import KeepOrder, StartOrder
 from libs.common.model import standby_port
@@ -23,6 +24,7 @@ from services.node_agent.core import serving
 from services.node_agent.core import state as s
 from services.node_agent.core.attempt import Attempt
 from services.node_agent.core.observations import KeepSeen, Observation, StandbySeen
+from services.node_agent.core.standby import MS_MAX
 from services.node_agent.directories.job_ownership import OWN
 
 LOOPBACK: Final = "127.0.0.1"
@@ -132,7 +134,7 @@ class Standbys:
             number=kept.number,
             state=kept_life.READY if report.ready else kept_life.FILLING,
             size_bytes=kept.granted,
-            restore_ms=max(0, report.ready_ms),
+            restore_ms=min(max(0, report.ready_ms), MS_MAX),
         )
 
     def _say(self, path: Path, granted: bool) -> None:
@@ -157,5 +159,5 @@ class Standbys:
                 return _report.decode(os.read(descriptor, REPORT_BYTES))
             finally:
                 os.close(descriptor)
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        except (OSError, *UNDECODABLE):
             return None
