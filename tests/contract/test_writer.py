@@ -21,7 +21,7 @@ from libs.common.state.cluster import Cluster
 from libs.common.transport.connection_nats import connect
 from libs.common.transport.log import AppendRefused, AppendUnknown, Entry, Log
 from libs.common.transport.log_jetstream import JetStreamLog, create_stream
-from libs.common.transport.writer import GROUP_FACTS_MAX, Writer, was_stored
+from libs.common.transport.writer import GROUP_FACTS_MAX, Writer, _Wait, was_stored
 from tests.contract.conftest import STREAM_BYTES, Logs
 from tests.natsserver import NatsServer
 
@@ -193,6 +193,38 @@ async def test_writer_gives_up_after_its_budget_or_retries_until_the_log_stores_
     assert caplog.text.count("check that its servers run") == 1
     assert caplog.text.count("stores commits on facts.quota again") == 1
     assert await jobs(log.log) == ["j1", "j2"]
+
+
+async def test_writer_that_goes_on_gives_up_while_the_log_stores_only_commits_of_others(
+    logs: Logs,
+) -> None:
+    """It may read but not publish, for example."""
+    others = Writer(await logs(), SystemClock(), subjects.SCHEDULER, lambda: 0)
+    await others.attach()
+    seen = 0
+
+    async def commit() -> None:
+        nonlocal seen
+        while True:
+            seen = await others.commit([admitted(2)])
+            await asyncio.sleep(0.01)
+
+    log = Faulty(await logs(), *["lost"] * 1_000)
+    writer = Writer(log, SystemClock(), SUBJECT, lambda: seen, budget_s=0.3, gives_up=False)
+    await writer.attach()
+    committing = asyncio.create_task(commit())
+    async with asyncio.timeout(10):
+        with pytest.raises(Unavailable, match="although it stores those of others"):
+            await writer.commit([admitted(1)])
+    committing.cancel()
+
+
+def test_commits_of_others_count_only_while_they_follow_each_other() -> None:
+    """So a log that stood still has the whole budget to store the commit under way."""
+    wait = _Wait(0, seen=5)
+    assert [wait.others_ns(at, seen, 10) for at, seen in ((4, 6), (9, 6), (12, 7))] == [4, 0, 12]
+    assert [wait.others_ns(at, 7, 10) for at in (20, 30, 100)] == [0, 0, 0]
+    assert [wait.others_ns(at, at, 10) for at in (103, 108, 115)] == [3, 8, 15]
 
 
 async def test_a_group_is_never_divided(logs: Logs) -> None:

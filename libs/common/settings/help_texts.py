@@ -348,7 +348,8 @@ HELP: Final = {
     "log_connect_ms": "All services: time for a NATS server to accept the first connection.",
     "log_append_ms": (
         "Quota, scheduler: the process exits if the log stores no commit for this long. An "
-        "election takes 4 to 9 seconds. A gateway logs an error then, and retries."
+        "election takes 4 to 9 seconds. A gateway logs an error then, is not ready, and retries; "
+        "it exits if the log stores commits of others for this long."
     ),
     "up_ready_ms": "muster up: time for the gateway to become ready before `muster up` reports it.",
     "up_stop_ms": "muster up: time for a service to stop before it is killed.",

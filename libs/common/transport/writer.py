@@ -29,6 +29,8 @@ GROUP_FACTS_MAX: Final = 256
 WAITING_GROUPS_MAX: Final = 20_000
 # After an agent's clock was set back by more than this, its commits continue from the new time.
 AHEAD_MAX_NS: Final = 3_600_000_000_000
+# A log without a new commit for this part of the budget stands still.
+STILL_PART: Final = 3
 # Above every sequence: before the attachment no entry is ours.
 NOT_ATTACHED: Final = 1 << 63
 
@@ -49,8 +51,9 @@ class Writer:
 
     `seen` returns the sequence applied so far; it is called when facts are put, and a commit
     carries the lowest value of its groups. `epoch` (term or incarnation) is read at each commit.
-    `gives_up`: after `budget_s` without a stored commit, raise Unavailable; otherwise log an error
-    and go on.
+    `gives_up`: after `budget_s` without a stored commit, raise Unavailable. Otherwise log an error,
+    set `is_late` until one is stored, and go on while the log stores no commits of others either:
+    if it does so for `budget_s`, raise Unavailable.
     """
 
     def __init__(
@@ -86,7 +89,7 @@ class Writer:
 
         The caller must have folded the log up to that sequence before it decides.
         """
-        last = await self._last(self.clock.boot_ns())
+        last = await self._last(_Wait(self.clock.boot_ns(), self.seen()))
         self.expected, self.number, self.last_at_ns, self.in_flight = 0, 0, 0, b""
         if last is not None:
             commit = reading.read_alone(self.subject, last.data)
@@ -280,32 +283,40 @@ class Writer:
         return seq
 
     async def _append(self, data: bytes) -> int:
-        began, pause_s = self.clock.boot_ns(), RETRY_FIRST_S
+        wait, pause_s = _Wait(self.clock.boot_ns(), self.seen()), RETRY_FIRST_S
         while True:
             try:
                 return await self.log.append(self.subject, data, self.expected)
             except (AppendRefused, AppendUnknown):
-                last = await self._last(began)
+                last = await self._last(wait)
             if last is not None and last.seq > self.expected:
                 if last.data == data:
                     return last.seq
                 raise Fenced(
                     f"another process writes to {self.subject}: it wrote commit {last.seq}"
                 )
-            await self._pause(began, pause_s)
+            await self._pause(wait, pause_s)
             pause_s = min(2 * pause_s, RETRY_MAX_S)
 
-    async def _last(self, began: int) -> Entry | None:
+    async def _last(self, wait: "_Wait") -> Entry | None:
         pause_s = RETRY_FIRST_S
         while True:
             try:
                 return await self.log.last(self.subject)
             except Unavailable:
-                await self._pause(began, pause_s)
+                await self._pause(wait, pause_s)
                 pause_s = min(2 * pause_s, RETRY_MAX_S)
 
-    async def _pause(self, began: int, pause_s: float) -> None:
-        if self.clock.boot_ns() - began > self.budget_s * 1e9 and not self.is_late:
+    async def _pause(self, wait: "_Wait", pause_s: float) -> None:
+        now_ns, budget_ns = self.clock.boot_ns(), int(self.budget_s * 1e9)
+        others_ns = wait.others_ns(now_ns, self.seen(), budget_ns // STILL_PART)
+        if others_ns > budget_ns and not self.gives_up:
+            raise Unavailable(
+                f"the log stored no commit on {self.subject} for {self.budget_s:.0f} s, although "
+                "it stores those of others: check that this process may publish on that subject, "
+                "and its connection to the servers"
+            )
+        if now_ns - wait.began_ns > budget_ns and not self.is_late:
             text = (
                 f"the log stored no commit on {self.subject} for {self.budget_s:.0f} s: check that "
                 "its servers run and that their disks have space"
@@ -315,6 +326,27 @@ class Writer:
             logger.error("%s", text)
             self.is_late = True
         await asyncio.sleep(pause_s)
+
+
+class _Wait:
+    """The wait for one answer of the log, since `began_ns`. `seen` is the last commit read then."""
+
+    def __init__(self, began_ns: int, seen: int) -> None:
+        self.began_ns = began_ns
+        self.seen = seen
+        self.grown_ns = self.still_ns = began_ns
+
+    def others_ns(self, now_ns: int, seen: int, still_ns: int) -> int:
+        """Return for how long the log has stored commits of others; 0 if none since the last call.
+
+        The time begins anew after `still_ns` without one.
+        """
+        if seen > self.seen:
+            self.seen, self.grown_ns = seen, now_ns
+            return now_ns - self.still_ns
+        if now_ns - self.grown_ns > still_ns:
+            self.still_ns = now_ns
+        return 0
 
 
 def _fail(groups: Iterable[Group], error: Unavailable) -> None:

@@ -22,7 +22,7 @@ async def livez(request: Request) -> Response:
 
 @router.get("/readyz")
 async def readyz(request: Request) -> Response:
-    """Answer 200 if this gateway is up to date with the log, else 503; both with the checks."""
+    """Answer 200 if this gateway follows the log and records in it, else 503; with the checks."""
     checks = readiness(gateway_of(request))
     ready = all(check["ok"] for check in checks)
     return answer({"ready": ready, "checks": checks}, 200 if ready else 503)
@@ -47,7 +47,18 @@ def readiness(gateway: Gateway) -> list[dict[str, object]]:
             "ok": gateway.lag <= gateway.settings.ready_lag_commits,
             "detail": f"{gateway.lag} commits",
         },
+        {
+            "check": "writer",
+            "ok": not gateway.writer.is_late,
+            "detail": _writer_detail(gateway),
+        },
     ]
+
+
+def _writer_detail(gateway: Gateway) -> str:
+    if gateway.writer.is_late:
+        return f"no commit of this gateway was stored for {gateway.writer.budget_s:.0f} s or longer"
+    return "the log stores commits of this gateway"
 
 
 @router.get("/metrics")
