@@ -28,6 +28,8 @@ RUN_BY: Final = "run by: "
 # What may stand before the word `muster`: settings of variables, substitutions, shell words.
 BEFORE: Final = re.compile(r"^(?:[A-Za-z_]\w*=(?:'[^']*'|\"[^\"]*\"|\S)*\s+)*$")
 # A variable of the shell, for which a number stands in a check.
+# Words that explain a command stand in a column of their own, after `#`.
+COLUMN: Final = re.compile(r"\S {2,}(?![#\s\\|&<>])")
 VARIABLE: Final = re.compile(r"\$\(\(.*?\)\)|\$\{[^}]*\}|\$\w+")
 WORDS: Final = ("if", "then", "do", "else", "!", "(", "{")
 
@@ -92,10 +94,19 @@ def muster_lines(script: str) -> list[list[str]]:
     return found
 
 
+def unmarked_words(script: str) -> list[str]:
+    """Return the `muster` lines of a shell script that are explained without `#`."""
+    return [
+        line
+        for line in _without_documents(script).splitlines()
+        if line.lstrip().startswith("muster ") and COLUMN.search(_without_comment(line).strip())
+    ]
+
+
 def _split(text: str) -> list[str]:
     """Words of a command, up to a redirection or the end of a substitution."""
     whole = VARIABLE.sub("1", text)
-    cut = re.split(r"\)\s*$|\)\"| \d?>|\s&$", whole)[0]
+    cut = re.split(r"\)\s*$|\)\"| \d?[<>]|\s&$", whole)[0]
     try:
         return shlex.split(cut)
     except ValueError:

@@ -17,6 +17,9 @@ AWAY_S: Final = 120.0
 DEFAULT_URL: Final = "http://127.0.0.1:8080"
 # The source of the address if neither MUSTER_URL nor a profile names one.
 DEFAULT_SOURCE: Final = "the default address"
+AGAIN: Final = (
+    "write it again with muster login URL, or with muster up for a cluster on this machine"
+)
 
 
 class Profile(NamedTuple):
@@ -123,11 +126,9 @@ def _stored(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
-        raise Refused(
-            f"cannot read the profile {path}: {error}; write it again with: muster up"
-        ) from error
+        raise Refused(f"cannot read the profile {path}: {error}; {AGAIN}") from error
     if not isinstance(value, dict):
-        raise Refused(f"the profile {path} must hold a JSON object; write it again with: muster up")
+        raise Refused(f"the profile {path} must hold a JSON object; {AGAIN}")
     return value
 
 

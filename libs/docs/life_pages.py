@@ -33,9 +33,10 @@ for the previous incarnation.
 """
 
 KEPT: Final = """
-An entry is one tier of a model on one node: compile products (artefact) or weight files in memory
-(host). The scheduler chooses the node, the node measures the bytes, the scheduler grants them, and
-the node fills and verifies the entry. Compile products use no memory, so they need no grant.
+An entry is one tier of a model on one node: compile products (artefact), weight files in memory
+(host), loaded weights on devices (gpu) or a second engine (standby). The scheduler chooses the
+node. For host, the node measures the bytes first. The scheduler grants bytes, and the node fills
+and verifies the entry. Artefact uses no memory and needs no grant.
 """
 
 LOCK: Final = """
@@ -92,7 +93,7 @@ def gpu_life() -> str:
         diagram(gpu.HEALTH_LIFE, (), gpu.HEALTHY),
         BY_THE_TABLES,
         rows(gpu.HEALTH_LIFE),
-        f"New work is placed on a device whose health is {_list(gpu.USABLE)} and whose service is "
+        f"New work is placed on a device whose health is {_either(gpu.USABLE)} and whose service is "
         f"{code(gpu.ONLINE)}. Operators set the service ({_list(gpu.SERVICES)}) with "
         "`gpu.service_set`; the health does not change it.",
         "## Displayed states",
@@ -110,7 +111,7 @@ def node_life() -> str:
         diagram(node.NODE_LIFE, ()),
         BY_THE_TABLES,
         rows(node.NODE_LIFE),
-        f"New work is placed on a node that is {_list(node.USABLE)}.",
+        f"New work is placed on a node that is {_either(node.USABLE)}.",
     )
 
 
@@ -121,7 +122,7 @@ def kept_life() -> str:
         diagram(kept.KEPT_LIFE, ()),
         BY_THE_TABLES,
         rows(kept.KEPT_LIFE),
-        f"An entry that is {_list(kept.HOLDS_BYTES)} has bytes of the ledger. "
+        f"The scheduler's ledger counts bytes for an entry that is {_either(kept.HOLDS_BYTES)}. "
         "`model.keep_dropped`, and a new `model.keep_requested`, remove the entry in any state.",
     )
 
@@ -171,3 +172,7 @@ def source(event: str) -> str:
 
 def _list(states: Iterable[str]) -> str:
     return ", ".join(code(state) for state in states)
+
+
+def _either(states: Iterable[str]) -> str:
+    return " or ".join(code(state) for state in states)

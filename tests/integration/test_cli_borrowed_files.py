@@ -42,7 +42,10 @@ def test_files_of_other_systems_become_jobs_with_warnings(world: World) -> None:
         str(world.home),
         "/w",
     )
-    mail = "train.sbatch:2: --mail-type: not honoured: Muster sends no mail: use muster wait JOB"
+    mail = (
+        "train.sbatch:2: --mail-type: not honoured: mail is not set for one job: use muster notify "
+        "add NAME --mail ADDRESS"
+    )
     assert script["warnings"] == [mail, "the gateway's"]
     assert pod["warnings"] == [
         "pod.yaml:4: spec.hostPID: not honoured: a job runs on the node itself",

@@ -6,14 +6,13 @@ from typing import Final
 
 import pytest
 
-from tests.commands import RUN_BY, Block, blocks, muster_lines, refusal
+from tests.commands import RUN_BY, Block, blocks, muster_lines, refusal, unmarked_words
 from tests.tidy import ROOT
 
 # Every block of these runs in a test: here, or in the test that its mark names.
 RUN: Final = ("tutorial.md", "deployment_guide.md")
-# Words beside a command may explain it, so what follows the last argument is not judged.
 WRONG: Final = re.compile(
-    r"there is no verb|No such option|no such option|Invalid value(?!.*exist)"
+    r"there is no verb|[Nn]o such option|unexpected extra argument|Invalid value(?!.*exist)"
 )
 # In these, a word of a command stands for something else.
 SHOWN: Final = ("...", "…", "MIN..MAX")
@@ -43,6 +42,12 @@ def test_a_command_of_a_page_is_one_of_muster(name: str) -> None:
     assert [line for line in refused if WRONG.search(line)] == []
 
 
+@pytest.mark.parametrize("name", pages())
+def test_words_that_explain_a_command_are_a_comment(name: str) -> None:
+    shell = [block for block in page(name) if block.language in ("", "sh", "console", "bash")]
+    assert [line for block in shell for line in unmarked_words(block.script)] == []
+
+
 @pytest.mark.parametrize("name", RUN)
 def test_every_command_of_the_page_runs_in_a_test(name: str) -> None:
     found = page(f"docs/{name}")
@@ -57,6 +62,14 @@ def test_every_command_of_the_page_runs_in_a_test(name: str) -> None:
 def test_the_commands_of_the_page_are_a_script(name: str) -> None:
     script = "".join(block.script for block in page(f"docs/{name}") if block.runs)
     subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+
+
+def test_words_after_a_command_without_a_comment_sign_are_refused() -> None:
+    lines = "muster drain node-3   no new work there\nmuster drain node-4   # as before\n"
+    assert unmarked_words(lines) == ["muster drain node-3   no new work there"]
+    (words,) = muster_lines("muster whoami who you are\n")
+    assert WRONG.search(refusal(words))
+    assert muster_lines("muster secret set token < token.txt\n") == [["secret", "set", "token"]]
 
 
 def test_commands_are_told_from_what_they_print() -> None:

@@ -114,7 +114,9 @@ _REQUEST_FLAGS = (
         "--scheduling-policy",
         type=click.Choice(["fifo", "priority", "affinity", "gang", "real_time"]),
         help=(
-            "Scheduling guarantee that the queue must provide. The job is rejected if it cannot."
+            "Require a guarantee of the default order (docs/rest.md): set the options that follow "
+            "from it, and refuse options that contradict it. A queue with another policy keeps its "
+            "own order."
         ),
     ),
     container_flags.IMAGE,

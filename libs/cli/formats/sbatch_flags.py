@@ -50,7 +50,7 @@ _BINDING: Final = (
     "a job sees only its own GPUs; for their topology, use --numa, --switch or --interconnect of "
     "muster submit"
 )
-_MAIL: Final = "Muster sends no mail: use muster wait JOB"
+_MAIL: Final = "mail is not set for one job: use muster notify add NAME --mail ADDRESS"
 
 NOT_HONOURED: Final = {
     "account": _TENANT,

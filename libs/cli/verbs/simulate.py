@@ -63,7 +63,10 @@ def _duration(_context: click.Context, _option: click.Parameter, text: str | Non
     default="fifo",
     show_default=True,
     metavar="ORDER",
-    help="Policy of the queue, for example fifo or fair_share.",
+    help=(
+        "Policy of the queue: fifo, priority, fair_share, srsf, las or deadline. With --preempt: "
+        "fifo, srtf, srsf or las."
+    ),
 )
 @click.option("--compare", metavar="ORDER,...", help="Compare several orders in one table.")
 @click.option(
@@ -88,7 +91,10 @@ def _duration(_context: click.Context, _option: click.Parameter, text: str | Non
 @click.option(
     "--preempt",
     is_flag=True,
-    help="Sort and place all jobs again at each event, as published simulations do.",
+    help=(
+        "Use the protocol of published simulations: sort all jobs and place them again on an empty "
+        "cluster at each submission and each end."
+    ),
 )
 @click.option(
     "--restart-overhead",

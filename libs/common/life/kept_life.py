@@ -51,5 +51,5 @@ KEPT_LIFE: Final[dict[tuple[str, str], str]] = {
     (FAILED, "kept.evicted"): EVICTED,
 }
 
-# The states in which an entry has bytes of the ledger.
+# The states in which the scheduler's ledger counts bytes for an entry.
 HOLDS_BYTES: Final = (FILLING, READY)

@@ -58,8 +58,8 @@ HELP: Final = {
         "jobs run on."
     ),
     "placement": (
-        "Scheduler: default placement strategy: fragmentation, best_fit, first_fit, worst_fit, "
-        "least_loaded and others (docs/howto/add-a-strategy.md)."
+        "Scheduler: default placement strategy: fragmentation, best_fit, first_fit, round_robin, "
+        "worst_fit, least_loaded (also load_balanced) or topology (docs/howto/add-a-strategy.md)."
     ),
     "grow_after_s": (
         "Scheduler: run time after which a gang with fewer nodes than its maximum may be "

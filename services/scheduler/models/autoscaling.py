@@ -3,7 +3,7 @@
 The law: the pressure is the larger of (p90 time to first token / its target) and (p90 time per
 output token / its target), as a mean of 45 s. Above 0.55 replicas are added, below 0.40 removed.
 Tokens that wait in the gateway are demand too, so a model without replicas gets one. Every number
-of the law is returned, so that `muster why` can print it. Pure. Tests:
+of the law is returned, so that `muster models` can print it. Pure. Tests:
 tests/unit/test_scheduler_autoscaling.py, tests/property/test_scaling_law.py. `demand.py`
 gives it the reports of the gateways.
 """

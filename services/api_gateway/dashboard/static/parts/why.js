@@ -22,7 +22,7 @@ const AGAIN_MS = 5000;
 export function Why({ path, name, at, state, bare, model }) {
   const isOver = hasEnded({ state });
   const { data, error, loading, again } = useAnswer(path, {}, { topic: 'jobs', filter: model ? { kind: 'replica', snapshot: false } : { ids: [name], snapshot: false }, every: isOver ? undefined : AGAIN_MS });
-  const command = model ? `muster why ${lines.quoted(name)}` : lines.why(name, at);
+  const command = model ? `muster models ${lines.quoted(name)}` : lines.why(name, at);
   const body = html`
     <${Trouble} error=${error} retry=${again} />
     ${!data && loading && html`<${Loading} lines=${3} />`}
