@@ -98,8 +98,10 @@ def test_nodes_may_be_given_by_number_and_labels() -> None:
     assert wished(count=1, node_labels={"gpu": "h100"}, users=["red/ada"]).nodes == ("a",)
     assert wished(node_labels={"gpu": "h100"}, users=["red/ada"]).nodes == ("a", "c")
     assert wished(count=2, users=["red/ada"]).nodes == ("a", "b")
-    with pytest.raises(Refused, match="2 usable nodes"):
+    with pytest.raises(Refused, match=r"3 nodes were asked for, and 2 usable nodes .* at most 2"):
         wished(count=3, node_labels={"gpu": "h100"}, users=["red/ada"])
+    with pytest.raises(Refused, match="no usable node with these labels is free then"):
+        wished(count=1, node_labels={"gpu": "none"}, users=["red/ada"])
 
 
 def test_a_node_that_is_lost_is_not_chosen() -> None:

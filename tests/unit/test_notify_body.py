@@ -6,7 +6,7 @@ import pytest
 
 from libs.common.errors import Refused
 from libs.common.facts import NotificationRemoved
-from libs.common.folds.notification_fold import OF_TENANT_MAX
+from libs.common.folds.notification_fold import DESTINATIONS_MAX, OF_TENANT_MAX
 from libs.common.model import TenantId
 from libs.common.state.cluster import Cluster
 from services.api_gateway.access.roles import MEMBER, OPERATOR, Principal
@@ -157,5 +157,8 @@ def test_names_and_numbers_are_bounded() -> None:
         with pytest.raises(Refused):
             wish({"webhook": URL}, name=name)
     full = {f"red.n{slot}": destination(slot=slot) for slot in range(OF_TENANT_MAX)}
-    with pytest.raises(Problem, match="remove one first"):
+    with pytest.raises(Problem, match=f"tenant red has {OF_TENANT_MAX} .*: remove one$"):
+        wish({"webhook": URL}, Cluster(notifications=full))
+    full = {f"blue.n{slot}": destination(slot=slot) for slot in range(DESTINATIONS_MAX)}
+    with pytest.raises(Problem, match=f"the cluster has {DESTINATIONS_MAX} .*: ask an operator"):
         wish({"webhook": URL}, Cluster(notifications=full))

@@ -62,7 +62,7 @@ def test_the_request_of_a_message(
 
 @pytest.mark.parametrize("ref", ["", "a/why", "/"])
 def test_a_name_that_would_be_another_path_is_refused(ref: str) -> None:
-    with pytest.raises(Refused, match=r"ref: .* names nothing"):
+    with pytest.raises(Refused, match=r"ref: .* is not a valid id or name"):
         request("GetJob", ref=ref)
 
 

@@ -74,7 +74,7 @@ async def set_replicas(bus: Bus, servers: Iterable[str], count: str) -> ServerOr
         raise Refused(f"replicas: {count[:64]!r} is not possible: use {' or '.join(COUNTS)}")
     told = await ask_all(bus, servers)
     if why := growth_refusal(told, int(count)):
-        raise Problem(409, f"the streams do not get {count} replicas: {why}")
+        raise Problem(409, f"the streams were not changed to {count} replicas: {why}")
     await _ordered(bus, told[0].server, REPLICAS, count.encode(), REPLICAS_S)
     return ServerOrdered(told[0].server, REPLICAS, told[0].process_id)
 

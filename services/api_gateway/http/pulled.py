@@ -157,7 +157,11 @@ def _tenant(request: Request, named: str) -> str:
     """Return the tenant whose copies are meant. Raises Problem 404 for one that is not seen."""
     principal = principal_of(request)
     if named and not roles.sees(principal, named):
-        raise Problem(404, f"tenant {named[:64]!r}: your key does not see it")
+        text = (
+            f"tenant {named[:64]!r} does not exist, or your role may not read it: leave tenant out "
+            "for your own"
+        )
+        raise Problem(404, text)
     return named or principal.tenant
 
 

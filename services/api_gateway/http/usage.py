@@ -79,7 +79,10 @@ def tenant_of(wanted: str, eyes: str | None) -> str:
     """Return the tenant to show; empty for all. Raises Refused for one that is not shown."""
     if eyes is None or wanted in ("", eyes):
         return eyes or wanted
-    raise Refused(f"tenant: {wanted[:64]!r} is not shown to your role: leave it out, or use {eyes}")
+    raise Refused(
+        f"tenant: {wanted[:64]!r} is not shown to your role: leave it out, or give your own "
+        f"tenant, {eyes}"
+    )
 
 
 def parts_of(text: str) -> list[str]:

@@ -146,11 +146,17 @@ def _choose_nodes(
         if _overlapping(cluster, node.node_id, wanted) is None
     ]
     if not free or len(free) < request.count:
-        raise Refused(
-            f"count: {len(free)} usable nodes have these labels and no reservation at that time: "
-            "ask for at most so many, or for another time"
-        )
+        raise Refused(_too_few(request.count, len(free)))
     return tuple(free[: request.count or NODES_MAX])
+
+
+def _too_few(count: int, free: int) -> str:
+    if not free:
+        return "count: no usable node with these labels is free then: ask for another time"
+    return (
+        f"count: {count} nodes were asked for, and {free} usable nodes with these labels are free "
+        f"then: ask for at most {free}, or for another time"
+    )
 
 
 def _labelled(cluster: Cluster, request: ReservationBody) -> Iterable[Node]:

@@ -103,6 +103,15 @@ def vault_name(name: str) -> str:
     return f"=notify.{name}"
 
 
+def _no_room(cluster: Cluster, tenant: str) -> str:
+    if len(cluster.notifications) >= DESTINATIONS_MAX:
+        return (
+            f"the cluster has {DESTINATIONS_MAX} notifications, the maximum: ask an operator to "
+            "remove some"
+        )
+    return f"tenant {tenant} has {OF_TENANT_MAX} notifications, the maximum: remove one"
+
+
 def setting(
     body: object,
     cluster: Cluster,
@@ -125,11 +134,7 @@ def setting(
     if known is not None:
         roles.check_change(principal, f"notification {name}", known.tenant, known.user)
     elif free_slot(cluster, principal.tenant) is None:
-        raise Problem(
-            409,
-            f"tenant {principal.tenant} has {OF_TENANT_MAX} notifications, or the cluster "
-            f"{DESTINATIONS_MAX}: remove one first",
-        )
+        raise Problem(409, _no_room(cluster, principal.tenant))
     if (wish.tenants or wish.nodes) and not roles.sees_all(principal):
         raise Denied(403, "tenants, nodes: only operators may choose by them: leave them out")
     if wish.tenants and known is not None and known.user != principal.user:

@@ -56,7 +56,10 @@ def asked(method: Method, fields: dict[str, Any]) -> Asked:
 def _part(method: Method, name: str, fields: dict[str, Any]) -> str:
     value: str = fields.pop(name, "")
     if not value or ("/" in value and method.path != REST_OF_PATH):
-        raise Refused(f"{name}: {value[:64]!r} names nothing: give it as it is shown, without '/'")
+        raise Refused(
+            f"{name}: {value[:64]!r} is not a valid id or name: give one that is not empty and has "
+            "no '/'"
+        )
     return value
 
 
