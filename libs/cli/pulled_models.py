@@ -344,7 +344,7 @@ def _row(node: Json, copy: Json) -> list[str]:
 @click.option("--node", "nodes", multiple=True, metavar="NODE", help="Remove it from this node.")
 @click.option("--all", "everywhere", is_flag=True, help="Remove it from all nodes.")
 def unpull(repository: str, commit: str | None, nodes: tuple[str, ...], everywhere: bool) -> int:
-    """Remove a model's pulled copies from nodes. What a job or a model uses stays.
+    """Remove a model's pulled copies from nodes. Copies that a job or a model uses stay.
 
     \b
     muster model unpull Qwen/Qwen2.5-7B --node node-1

@@ -3,7 +3,7 @@
 from libs.common.devices import error_catalogue as e
 from libs.common.devices.error_catalogue import Row
 from libs.common.devices.error_rows import catalogue
-from libs.docs.markdown import block, code, page, prose, table
+from libs.docs.markdown import block, code, page, table
 
 _SWITCH = "3,1,1,-;nvidia-nvswitch0: SXid (PCI:0000:c3:00.0): 24007, Fatal, Link 30 sourcetrack"
 PLAYED = f"""
@@ -12,21 +12,28 @@ echo '3,1,1,-;NVRM: Xid (PCI:0000:01:00 GPU-I:01): 94, Contained memory error' >
 echo '{_SWITCH} timeout error' > STATE/kernel-log
 echo 'nvidia 0000:02:00.0 xid 95 uncontained' > STATE/driver-events
 echo 'simulated 0000:02:00.0 reading 91 temperature_c' > STATE/driver-events""".strip()
+BEGINNING = (
+    "See which GPUs are unhealthy, and why: `muster health`, `muster health --gpu-id UUID`. Each "
+    "device error has a *verdict*: what Muster does about it. The verdict comes from the first of "
+    "these that has one: the driver's recovery field, Xid 154, the row of the catalogue below, "
+    "your own rows (MUSTER_HEALTH_SITE). An error without a row drains the device and resets it, "
+    "and ends no job."
+)
 FOLLOWS = (
     "Drivers report errors as events, and the kernel writes them to its log "
     "(MUSTER_KERNEL_LOG). Only lines of the kernel's own facility count, and only those "
     "that begin as the driver's own do: the kernel repeats strings of users in its lines, "
-    "but never at their beginning. An error that both report counts once. A flood of one "
-    "error counts once for as long as it lasts.",
+    "but never at their beginning. An error that both report is recorded once. "
+    "Repetitions of one error are recorded once while they continue.",
     "The agent records each error as GpuErrorSeen, and a device that can take no work as "
     "GpuFaulted. The scheduler places nothing there, and the agent refuses an order that "
-    "crossed the fact. The verdict says whether a job ends; the error is then its detail. "
-    "A job that failed before the agent heard of the error is recognised too. On a shared "
+    "the scheduler sent before it read the fact. The verdict says whether a job ends; the "
+    "error is then its detail. A job that failed before the agent received the error is recognised too. On a shared "
     "device an application's error ends only the job whose process made it.",
     "A reset waits until no job has the device. The agent first saves evidence in its "
     "state directory (`evidence-*.json`, the newest 100), then resets the device and "
-    "examines it. A device that is no better needs a restart of its machine. Troubles "
-    "survive a restart of the agent. After a restart of the machine, devices that answer "
+    "examines it. If the check fails, the device needs a restart of its machine. The agent "
+    "keeps faults over its restart. After a restart of the machine, devices that answer "
     "take work again. A breaker stops resets while more than half of a node's devices "
     "(MUSTER_HEALTH_BREAKER_PERCENT), and more than one, came to need a repair within 5 "
     "minutes (MUSTER_HEALTH_BREAKER_S).",
@@ -140,7 +147,8 @@ MEANS = {
     e.RESET: "the jobs that have the device end, then it is reset",
     e.REBOOT_NODE: (
         "the jobs that have the device end, and it stays out of use until its machine is "
-        "restarted, or an operator resets it (`muster gpu reset`) and it comes out well"
+        "restarted, or an operator resets it (`muster gpu reset`) and the check after the "
+        "reset passes"
     ),
     e.REPLACE: (
         "the jobs that have the device end, and it stays out of use until an operator repairs or "
@@ -167,7 +175,7 @@ def health() -> str:
     ours, theirs = catalogue(), catalogue(e.PLATFORM_DESIGN)
     return page(
         "Health of devices",
-        prose(e.__doc__),
+        BEGINNING,
         "## Verdicts",
         table(
             ("verdict", "meaning"),
