@@ -76,6 +76,7 @@ PURE: Final = (
     "services/api_gateway/notify/body.py",
     "services/api_gateway/notify/messages.py",
     "services/api_gateway/notify/rules.py",
+    "services/api_gateway/views/model_owner.py",
     "services/api_gateway/views/locks.py",
     "services/scheduler/models/keeping.py",
     "services/scheduler/models/on_devices.py",

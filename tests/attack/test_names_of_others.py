@@ -4,6 +4,7 @@ No name of another tenant's job, user or tenant is in it.
 """
 
 import json
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ from libs.common import subjects
 from libs.common.facts import AnyFact, ChargeLine
 from libs.common.model import AttemptRef, JobId, NodeId, TenantId
 from libs.common.model_spec import ModelSpec
+from libs.common.state.notifications import Destination
 from services.api_gateway.access import roles
 from services.api_gateway.access.roles import Principal
+from services.api_gateway.notify.messages import Notice
 from services.api_gateway.views.others import seen_by
 from services.scheduler.explain.asker import ANOTHER, WhyAsk
 from services.scheduler.explain.explain import explain
@@ -25,6 +28,7 @@ from services.scheduler.questions.why_model import explain_model
 from services.scheduler.state.state import State
 from tests.given import given, member, placed, registered, spec, started, waiting
 from tests.integration.gateway_world import World, gateway_world
+from tests.unit.test_notify_rules import destination
 
 J = JobId("j")
 MINE = TenantId("mine")
@@ -277,9 +281,22 @@ async def test_a_tenant_that_takes_over_a_model_s_name_reads_nothing_of_the_form
             await world.writers.schedule(late)
             await world.settle()
             found = await ada.ask("GET", "/v1/events?kind=kept.,model.&after=0")
+            sent = await notices(world, destination(tenant=MINE, kinds=("kept.", "model.")))
         kinds = [each["kind"] for each in found["events"]]
         assert kinds == ["model.deployed", "kept.observed", "model.autoscaled"]
         assert "merger" not in json.dumps(found) and "own" in json.dumps(found)
+        assert [each.type for each in sent] == kinds
+        assert SECRET not in repr(sent)
+
+
+async def notices(world: World, wanted: Destination) -> list[Notice]:
+    """Return what a notification whose position is the first commit sends."""
+    found = []
+    async with aclosing(world.gateway.entries.scan(0, world.gateway.cluster.seq)) as slices:
+        async for piece in slices:
+            for entry in piece:
+                found += await world.gateway.notifier.chosen(wanted, entry)
+    return [each.notice for each in found if each.notice is not None]
 
 
 async def test_a_reservation_shows_no_other_tenants_and_users(tmp_path: Path) -> None:

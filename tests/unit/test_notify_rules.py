@@ -3,7 +3,8 @@
 from libs.common import facts as f
 from libs.common.folds.notification_fold import DESTINATIONS_MAX, OF_TENANT_MAX
 from libs.common.model import JobId, JobSpec, NodeId, TenantId
-from libs.common.model_spec import Replica
+from libs.common.model_spec import ModelSpec, Replica
+from libs.common.state.former_models import FormerModel
 from libs.common.state.notifications import Destination
 from services.api_gateway.notify.rules import (
     About,
@@ -46,6 +47,8 @@ def destination(**changed: object) -> Destination:
 CLOSED = f.JobClosed(job_id=JobId("j1"), attempt=1, outcome="completed")
 FAILED = f.JobClosed(job_id=JobId("j1"), attempt=1, outcome="failed")
 LOST = f.NodeLost(node_id=N1, incarnation=1)
+QUEUED = f.JobQueued(job_id=JobId("gone"))
+SEQ = 9
 ADAS = About(tenant="red", user="ada", job_id="j1", model="chat", nodes=("n1",))
 OTHERS = About(tenant="blue", user="ada", job_id="j1")
 
@@ -108,12 +111,12 @@ def test_a_fact_is_about_its_job_with_user_name_and_nodes() -> None:
     history = History()
     spec = JobSpec(command=("true",), name="train")
     history.say(f.JobSubmitted(job_id=JobId("j1"), spec=spec, tenant=RED, user="ada"))
-    found = about(history.cluster, CLOSED)
+    found = about(history.cluster, CLOSED, SEQ)
     assert (found.tenant, found.user, found.job_name) == ("red", "ada", "train")
-    assert about(history.cluster, LOST) == About(nodes=("n1",))
-    assert about(history.cluster, f.JobQueued(job_id=JobId("gone"))) == About(job_id="gone")
+    assert about(history.cluster, LOST, SEQ) == About(nodes=("n1",))
+    assert about(history.cluster, QUEUED, SEQ) == About(job_id="gone")
     named = f.BudgetExhausted(tenant=RED, gpu_hours=1, used_share_ms=1)
-    assert about(history.cluster, named).tenant == "red"
+    assert about(history.cluster, named, SEQ).tenant == "red"
 
 
 def test_a_job_that_the_state_has_forgotten_has_the_origin_of_its_first_fact() -> None:
@@ -127,11 +130,11 @@ def test_a_job_that_the_state_has_forgotten_has_the_origin_of_its_first_fact() -
         "j1": Origin("red", "ada", "train"),
         "chat-3": Origin("red", "bob", "train", "chat"),
     }
-    assert about(history.cluster, CLOSED, found["j1"]) == About(
+    assert about(history.cluster, CLOSED, SEQ, found["j1"]) == About(
         tenant="red", user="ada", job_id="j1", job_name="train"
     )
     gone = f.JobClosed(job_id=JobId("chat-3"), attempt=1, outcome="failed")
-    assert about(history.cluster, gone, found["chat-3"]).model == "chat"
+    assert about(history.cluster, gone, SEQ, found["chat-3"]).model == "chat"
 
 
 def test_a_fact_about_a_model_names_it() -> None:
@@ -139,7 +142,39 @@ def test_a_fact_about_a_model_names_it() -> None:
     undeployed = f.ModelUndeployed(name="chat", tenant=RED)
     scaled = f.ReplicasScaled(model="chat", generation=1, tenant=RED)
     for fact in (undeployed, scaled):
-        assert about(cluster, fact) == About(tenant="red", model="chat")
+        assert about(cluster, fact, SEQ) == About(tenant="red", model="chat")
+
+
+def test_a_fact_from_before_a_take_over_of_a_name_is_not_about_the_new_owner() -> None:
+    history = History()
+
+    def deployed(tenant: TenantId) -> int:
+        spec = ModelSpec(command=("x",), replicas=0)
+        history.say(f.ModelDeployed(name="chat", spec=spec, tenant=tenant, user="ada"))
+        return history.cluster.seq
+
+    before = deployed(BLUE)
+    history.say(f.ModelUndeployed(name="chat", tenant=BLUE))
+    after = deployed(RED)
+    scaled = f.ModelAutoscaled(name="chat", generation=1, replicas=3)
+    late = f.KeptEvicted(model="chat", tier="x", node_id=N1, request=before)
+    kept = f.KeptEvicted(model="chat", tier="x", node_id=N1, request=after)
+    theirs = ((scaled, before), (scaled, after - 1), (late, after + 1))
+    tenants = [about(history.cluster, fact, seq).tenant for fact, seq in theirs]
+    assert tenants == ["", "", ""]
+    own = [about(history.cluster, fact, after + 1) for fact in (scaled, kept)]
+    assert [(each.tenant, each.user) for each in own] == [("red", "ada"), ("red", "ada")]
+    assert not wants(destination(kinds=("model.",)), scaled, About(model="chat"))
+
+
+def test_a_fact_about_a_model_that_has_left_the_state_has_its_last_owner() -> None:
+    cluster = History().cluster
+    cluster.former_models["chat"] = FormerModel(RED, owner_seq=3, generation=1, next_ordinal=2)
+    dropped = f.ModelAutoscaled(name="chat", generation=1, replicas=0)
+    assert about(cluster, dropped, 3) == About(tenant="red", model="chat")
+    assert about(cluster, dropped, 2) == About(model="chat")
+    disabled = f.PluginDisabled(extends="x", name="chat", version="1", reason="slow")
+    assert about(cluster, disabled, 3) == About()
 
 
 def test_a_job_is_forgotten_if_neither_state_nor_fact_tells_its_tenant() -> None:

@@ -93,7 +93,7 @@ class Notifier:
                 continue
             job_id = rules.forgotten(self.gateway.cluster, fact)
             origin = await self._origin(job_id, commit.at_ns) if job_id else None
-            subject = rules.about(self.gateway.cluster, fact, origin)
+            subject = rules.about(self.gateway.cluster, fact, entry.seq, origin)
             if rules.wants(destination, fact, subject):
                 found.append(self._waiting(destination, entry.seq, commit, position, subject))
             elif job_id and not subject.tenant and rules.ALL_TENANTS not in destination.tenants:
@@ -175,7 +175,7 @@ class Notifier:
             wanting = self._of_kind(kind_of(fact))
             if not wanting:
                 continue
-            subject = rules.about(self.gateway.cluster, fact)
+            subject = rules.about(self.gateway.cluster, fact, entry.seq)
             for delivery in wanting:
                 destination = delivery.destination
                 if rules.wants(destination, fact, subject):

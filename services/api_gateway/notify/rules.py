@@ -13,10 +13,12 @@ from libs.common import facts as f
 from libs.common.facts import KINDS, AnyFact, Unknown
 from libs.common.model import JobId
 from libs.common.state.cluster import Cluster, Job
+from libs.common.state.former_models import FormerModel
 from libs.common.state.notifications import Destination
 from services.api_gateway.access import roles
 from services.api_gateway.access.roles import Principal
 from services.api_gateway.views.fact_stream import OF_ALL
+from services.api_gateway.views.model_owner import model_named, owned_model
 from services.api_gateway.views.others import seen_by
 
 # Kinds that no notification may choose: they are about keys, or about requests to the gateway.
@@ -52,14 +54,20 @@ def choosable() -> tuple[str, ...]:
     return tuple(sorted(kind for kind in KINDS if not kind.startswith(NEVER)))
 
 
-def about(cluster: Cluster, fact: AnyFact | Unknown, origin: Origin | None = None) -> About:
-    """Return what the fact is about. `origin` is that of a job that the state has forgotten."""
+def about(
+    cluster: Cluster, fact: AnyFact | Unknown, seq: int, origin: Origin | None = None
+) -> About:
+    """Return what the fact of commit `seq` is about.
+
+    `origin` is that of a job that the state has forgotten.
+    """
     job_id = str(getattr(fact, "job_id", ""))
     job = cluster.jobs.get(JobId(job_id))
     begun = _origin(job) if job is not None else origin
     model = _model_of(fact, begun)
-    owner = begun or cluster.models.get(model)
-    tenant, user = (str(owner.tenant), owner.user) if owner is not None else ("", "")
+    owner = begun or owned_model(cluster, fact, seq, model)
+    tenant = str(owner.tenant) if owner is not None else ""
+    user = "" if owner is None or isinstance(owner, FormerModel) else owner.user
     return About(
         tenant=str(getattr(fact, "tenant", "")) or tenant,
         user=user or str(getattr(fact, "user", "")),
@@ -139,11 +147,7 @@ def _may_read(destination: Destination, fact: AnyFact | Unknown, subject: About)
 
 def _model_of(fact: AnyFact | Unknown, begun: Origin | None) -> str:
     """Return the model that the fact is about: named, or the one of a replica."""
-    if named := str(getattr(fact, "model", "")):
-        return named
-    if f.kind_of(fact).startswith(("model.", "replicas.")):
-        return str(getattr(fact, "name", ""))
-    return begun.model if begun is not None else ""
+    return model_named(fact) or (begun.model if begun is not None else "")
 
 
 def _nodes_of(fact: AnyFact | Unknown, begun: Origin | None) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from services.api_gateway.access import roles
 from services.api_gateway.access.fair_turns import SLICE
 from services.api_gateway.access.roles import Principal
 from services.api_gateway.views.history import concerns, row
+from services.api_gateway.views.model_owner import model_named, owned_model
 from services.api_gateway.views.others import seen_by
 from services.api_gateway.views.waiting import LogFollower
 
@@ -51,8 +52,6 @@ OF_ALL: Final = (
     f.NodeReturned,
     *OF_DEVICES,
 )
-# Facts that follow a request to keep a model.
-OF_KEPT: Final = (f.KeptPlaced, f.KeptGranted, f.KeptEvicted, f.KeptObserved)
 OF_KEYS: Final = (f.KeyCreated, f.KeyRotated, f.KeyRevoked, f.KeyLimitsSet)
 
 _encode = msgspec.json.Encoder().encode
@@ -129,21 +128,9 @@ class FactFilter:
         if isinstance(fact, OF_KEYS) or roles.sees_all(self.principal):
             return self.principal.role == roles.ADMIN or not isinstance(fact, OF_KEYS)
         job = self.cluster.jobs.get(getattr(fact, "job_id", JobId("")))
-        tenant = getattr(fact, "tenant", None) or (job.tenant if job else self._owner(fact, seq))
+        owner = job or owned_model(self.cluster, fact, seq, model_named(fact))
+        tenant = getattr(fact, "tenant", None) or (owner.tenant if owner else "")
         return tenant == self.principal.tenant or isinstance(fact, OF_ALL)
-
-    def _owner(self, fact: f.AnyFact | f.Unknown, seq: int) -> str:
-        """Return the tenant whose model a fact without a tenant is about; empty if it is unknown.
-
-        A fact from before the tenant got the name is about another tenant's model. So is a later
-        one that follows a request from before.
-        """
-        name = getattr(fact, "model", getattr(fact, "name", ""))
-        model = self.cluster.models.get(name) or self.cluster.former_models.get(name)
-        if model is None:
-            return ""
-        followed = fact.request if isinstance(fact, OF_KEPT) else seq
-        return model.tenant if min(seq, followed) >= model.owner_seq else ""
 
 
 def _on_node(commit: Commit, fact: f.AnyFact | f.Unknown, node_id: str) -> bool:
