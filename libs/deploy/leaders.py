@@ -20,8 +20,13 @@ NS: Final = 1_000_000_000
 KEPT_NS: Final = 6 * NS
 
 
-def terms(shown: Shown) -> dict[str, int]:
-    """Return the newest term of each service with a leader; 0 for a service that has had none."""
+def terms(shown: Shown | None) -> dict[str, int]:
+    """Return the newest term of each service with a leader; 0 for a service that has had none.
+
+    Empty for None: the gateway is of a version that does not show its services.
+    """
+    if shown is None:
+        return {}
     newest = dict.fromkeys(LED, 0)
     for member in shown["members"]:
         if member["service"] in newest:
@@ -45,21 +50,28 @@ class Leaders:
         """Begin again, because the gateway did not answer."""
         self.led = {}
 
-    def are_kept(self, shown: Shown, now_ns: int) -> bool:
+    def are_kept(self, shown: Shown | None, now_ns: int) -> bool:
         """Return whether every service has had its leader for KEPT_NS, by repeated calls.
 
         A process that fails soon after its start leads for a moment only. Raises Unavailable if a
-        service has no leader.
+        service has no leader. None: the gateway does not show its services; it must answer for as
+        long.
         """
-        led = {
+        led = self._led(shown)
+        if led != self.led:
+            self.led, self.since_ns = led, now_ns
+        if missing := [service for service in LED if service not in led]:
+            raise Unavailable(f"no process leads: {', '.join(missing)}")
+        return now_ns - self.since_ns >= KEPT_NS
+
+    def _led(self, shown: Shown | None) -> dict[str, int]:
+        """Return the term of each service with a leader that counts; 0 for all if none is shown."""
+        if shown is None:
+            return dict.fromkeys(LED, 0)
+        return {
             member["service"]: member["epoch"]
             for member in shown["members"]
             if member["state"] == "leader"
             and member["service"] in LED
             and member["epoch"] > self.before.get(member["service"], 0)
         }
-        if led != self.led:
-            self.led, self.since_ns = led, now_ns
-        if missing := [service for service in LED if service not in led]:
-            raise Unavailable(f"no process leads: {', '.join(missing)}")
-        return now_ns - self.since_ns >= KEPT_NS

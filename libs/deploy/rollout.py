@@ -20,7 +20,7 @@ from typing import Any, Final, NoReturn
 
 from libs.common.errors import MusterError, Refused, Unavailable
 from libs.common.life import node_life
-from libs.deploy import change, programs
+from libs.deploy import change, leaders, programs
 from libs.deploy import plan as p
 from libs.deploy.leaders import Leaders, terms
 from libs.deploy.plan import Plan
@@ -313,24 +313,31 @@ class Rollout:
 
     def _wait_head(self, before: Starts) -> None:
         """Wait until every service has kept a leader that began a later term than before."""
-        leaders = Leaders(before)
+        kept = Leaders(before)
 
         def is_healthy() -> bool:
             try:
-                shown = self._ask("/v1/cluster")
+                shown = self._cluster()
             except MusterError:
-                leaders.forget()
+                kept.forget()
                 raise
-            return leaders.are_kept(shown, time.monotonic_ns())
+            return kept.are_kept(shown, time.monotonic_ns())
 
         self._wait(HEAD, is_healthy)
 
     def _head_starts(self) -> Starts:
-        """Return the newest terms of the services; none if the gateway does not answer."""
+        """Return the newest terms of the services; none if the gateway does not show them."""
         try:
-            return terms(self._ask("/v1/cluster"))
+            return terms(self._cluster())
         except (MusterError, ValueError, LookupError):
             return {}
+
+    def _cluster(self) -> leaders.Shown | None:
+        """Return what the head's gateway shows of its services; None if it is too old for that."""
+        shown: leaders.Shown | None = self._ask("/v1/cluster")
+        if shown is None and self._ask("/v1/nodes") is None:
+            raise Unavailable(f"what answers on port {self.plan.port} of the head is no gateway")
+        return shown
 
     def _wait_node(self, name: str, before: Starts) -> None:
         """Wait until the node takes work with an agent that started later than before."""

@@ -51,13 +51,16 @@ class World:
     """The folders of a head and of a node that has joined, two versions, and the gateway.
 
     No machine becomes healthy with a version in `sick`. `leaderless` has the service that does not
-    start, by version.
+    start, by version. The gateway of a version in `old` does not show the services. With a
+    version in `strangers` another program has the gateway's port.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.sick: set[str] = set()
         self.leaderless: dict[str, str] = {}
+        self.old: set[str] = set()
+        self.strangers: set[str] = set()
         self.state = "healthy"
         self.invitations = 0
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), _gateway(self))
@@ -122,9 +125,13 @@ def _gateway(world: World) -> type[BaseHTTPRequestHandler]:
         def do_GET(self) -> None:
             if world.running("head") in ("", *world.sick):
                 self._say(503, {"detail": "no gateway"})
-            elif self.path == "/v1/cluster":
+            elif world.running("head") in world.strangers:
+                self._say(404, {})
+            elif self.path == "/v1/cluster" and world.running("head") not in world.old:
                 self._say(200, {"members": world.members()})
-            elif lives := world.lives("n1"):
+            elif self.path == "/v1/nodes":
+                self._say(200, {"nodes": []})
+            elif (lives := world.lives("n1")) and self.path == "/v1/nodes/n1":
                 state = "unreachable" if world.running("n1") in world.sick else world.state
                 self._say(200, {"node": {"state": state, "incarnation": len(lives)}})
             else:
@@ -254,6 +261,28 @@ def test_a_head_whose_gateway_does_not_answer_is_upgraded(world: World) -> None:
     world.sick.add(world.first)
     world.rollout("second").upgrade([])
     assert world.running("head") == world.second
+
+
+def test_a_head_whose_gateway_does_not_show_the_services_is_upgraded(world: World) -> None:
+    world.old.add(world.first)
+    world.rollout().deploy([])
+    world.rollout("second").upgrade([])
+    assert (world.running("head"), world.is_settled("head")) == (world.second, True)
+
+
+def test_a_head_goes_back_to_a_version_that_does_not_show_the_services(world: World) -> None:
+    world.old.add(world.first)
+    world.rollout().deploy(["n1"])
+    world.leaderless[world.second] = "quota"
+    with pytest.raises(Refused, match=f"head runs version {world.first} again.*: quota"):
+        world.rollout("second").upgrade(["n1"])
+    assert (world.running("head"), world.is_settled("head")) == (world.first, True)
+
+
+def test_another_program_on_the_gateways_port_is_no_healthy_head(world: World) -> None:
+    world.strangers.add(world.first)
+    with pytest.raises(Unavailable, match="is no gateway"):
+        world.rollout().deploy([])
 
 
 @pytest.mark.parametrize("service", sorted(path.parent.name for path in SERVICES))

@@ -54,3 +54,12 @@ def test_services_begin_again_after_the_gateway_did_not_answer() -> None:
 def test_terms_are_the_newest_of_each_service() -> None:
     found = terms(shown(member("quota", 9, "follower"), member("scheduler", 3, "away"), audit=0))
     assert found == {"scheduler": 7, "quota": 9, "audit": 0}
+
+
+def test_a_gateway_that_does_not_show_its_services_must_answer_for_as_long() -> None:
+    assert terms(None) == {}
+    leaders = Leaders({"quota": 7})
+    assert not leaders.are_kept(None, 5)
+    leaders.forget()
+    assert not leaders.are_kept(None, 6)
+    assert leaders.are_kept(None, 6 + KEPT_NS)
