@@ -20,6 +20,9 @@ ARCHIVE: Final = Path("services/audit")
 SEED: Final = Path("keys/audit.seed")
 SHAPE: Final = "cluster.json"
 KEYS: Final = Path("keys")
+# The trimmer signs the snapshot behind which the log is whole.
+TRIMMER: Final = KEYS / "trimmer.pub"
+AUTHORITY: Final = KEYS / "trusted.pem"
 
 
 def call(verb: str, *flags: str, **options: str | None) -> int:
@@ -56,10 +59,20 @@ def _of_profile(profile: Profile) -> dict[str, str]:
     variables = {
         "MUSTER_STATE": str(archive if archive.is_dir() else state),
         "MUSTER_NATS": profile.nats,
-        "MUSTER_NKEY_SEED_FILE": str(state / SEED) if (state / SEED).is_file() else "",
+        "MUSTER_NKEY_SEED_FILE": _if_file(state / SEED),
+        "MUSTER_TRIMMER_KEY_FILE": _if_file(state / TRIMMER),
+        "MUSTER_NATS_CA_FILE": _if_file(state / AUTHORITY) if _is_tls(profile.nats) else "",
         "MUSTER_CLUSTER_ID": cluster_id(state / SHAPE),
     }
     return {name: value for name, value in variables.items() if value}
+
+
+def _if_file(path: Path) -> str:
+    return str(path) if path.is_file() else ""
+
+
+def _is_tls(nats: str) -> bool:
+    return nats.startswith("tls://")
 
 
 def cluster_id(path: Path) -> str:
@@ -77,12 +90,11 @@ def of_backup(state: Path) -> dict[str, str]:
     known = shape.load(state)
     if known is None:
         raise Refused(f"there is no cluster in {state}: name its state directory with --state")
-    authority = state / KEYS / "trusted.pem"
     variables = {
         "MUSTER_STATE": str(state / ARCHIVE),
         "MUSTER_NATS": known.nats,
         "MUSTER_NKEY_SEED_FILE": str(state / KEYS / "backup.seed"),
-        "MUSTER_NATS_CA_FILE": str(authority) if known.listen and authority.exists() else "",
+        "MUSTER_NATS_CA_FILE": _if_file(state / AUTHORITY) if _is_tls(known.nats) else "",
         "MUSTER_CLUSTER_ID": known.cluster_id,
     }
     return {name: value for name, value in variables.items() if value}

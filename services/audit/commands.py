@@ -25,7 +25,7 @@ from libs.common.transport.log import Entry
 from libs.common.transport.objects_nats import NatsObjects
 from services.audit.backup import commands as backup_commands
 from services.audit.chain import heads
-from services.audit.chain.verify import render, until_now, verify
+from services.audit.chain.verify import held, render, verify
 from services.audit.export.events import BEGINNING, Position, parse_position, source_of
 from services.audit.export.export import FORMATS, SEQ_MAX, Span, lines
 from services.audit.store.store import Store
@@ -41,6 +41,7 @@ def call(arguments: Sequence[str]) -> int:
         handlers=[logging.NullHandler()]
     )  # what the client says of its attempts is no news beside our line
     options = _parser().parse_args(arguments)
+    _say_why_snapshots_are_not_used(options.verb)
     try:
         code: int = options.run(read(), options)
         sys.stdout.flush()
@@ -51,6 +52,13 @@ def call(arguments: Sequence[str]) -> int:
     except MusterError as error:
         print(f"audit {options.verb}: {error}", file=sys.stderr)
         return error.exit_code
+
+
+def _say_why_snapshots_are_not_used(verb: str) -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter(f"audit {verb}: %(message)s"))
+    for each in (snapshot_store, signed_snapshots):
+        each.logger.addHandler(handler)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -100,10 +108,13 @@ async def _stream(settings: Settings) -> AsyncIterator[list[Entry]] | None:
         client = await connection_nats.connect_as(settings, "audit-verify", within_s=CONNECT_S)
         log = log_jetstream.JetStreamLog(client)
         await log.bounds()
-        base = await snapshot_store.load(
-            signed_snapshots.of(settings, NatsObjects(client)), snapshot_store.BASE_OBJECT
-        )
-        return until_now(log, base.seq if base is not None else 0)
+        snapshots = signed_snapshots.of(settings, NatsObjects(client))
+
+        async def base() -> int:
+            found = await snapshot_store.load(snapshots, snapshot_store.BASE_OBJECT)
+            return found.seq if found is not None else 0
+
+        return held(log, base)
     except MusterError as error:
         print(f"audit verify: the archive is not compared with the log: {error}", file=sys.stderr)
         return None

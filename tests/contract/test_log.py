@@ -283,6 +283,16 @@ async def test_a_gap_behind_a_kept_entry_is_not_read_over(logs: Logs) -> None:
     assert found == [Entry(1, QUOTA, b"only")]
 
 
+async def test_the_next_held_entry_is_found_over_the_gap_of_a_trim(logs: Logs) -> None:
+    log = await logs()
+    assert isinstance(log, JetStreamLog | MemoryLog)
+    assert await log.next_held(1) is None
+    await trimmed(log, 20)
+    held = [seq for seq in range(1, 42) if await log.get(seq)]
+    found = [await log.next_held(seq) for seq in range(1, 43)]
+    assert found == [min((one for one in held if one >= seq), default=None) for seq in range(1, 43)]
+
+
 async def test_writer_goes_on_after_a_purge_and_a_deposed_one_is_refused(
     logs: Logs,
 ) -> None:

@@ -127,6 +127,12 @@ class World:
         return found is not None and found.launcher.pid == self.launcher.pid and found.ready
 
     def cli(self, *words: str, code: int = 0, sources: Path = ROOT) -> str:
+        ended, out, said = self.ran(*words, sources=sources)
+        assert ended == code, (words, out + said)
+        return out if code == 0 else said
+
+    def ran(self, *words: str, sources: Path = ROOT) -> tuple[int, str, str]:
+        """Run a command; return its exit code, output and complaints."""
         done = subprocess.run(
             [sys.executable, "-c", CLI, *words],
             env=self.environment | {"PYTHONPATH": str(sources)},
@@ -136,8 +142,7 @@ class World:
             timeout=PATIENCE_S,
             check=False,
         )
-        assert done.returncode == code, (words, done.stdout + done.stderr)
-        return done.stdout if code == 0 else done.stderr
+        return done.returncode, done.stdout, done.stderr
 
     def until(self, condition: Callable[[], Any], what: str, within_s: float = PATIENCE_S) -> Any:
         """Return the first true result; the machines' agents are kept meanwhile."""

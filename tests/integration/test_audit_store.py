@@ -206,7 +206,7 @@ async def test_a_whole_archive_is_proved_with_the_stream_and_an_anchor(store: St
         noted(links[300]),
     )
     assert report == Report(
-        commits=600, head_hash=links[-1].hash, findings=(), more=0, streamed=401
+        commits=600, head_hash=links[-1].hash, findings=(), more=0, streamed=401, since=200
     )
     assert "the chain is whole" in render(report)
 

@@ -109,6 +109,17 @@ def differs(entry: Entry) -> Corrupt:
     )
 
 
+class HeldLog(Log, Protocol):
+    """The log for a check of everything that it holds, also before the end of a trim."""
+
+    async def next_held(self, seq: int) -> int | None:
+        """Return the first sequence from `seq` on that the log holds; None if there is none.
+
+        Raises Unavailable.
+        """
+        ...
+
+
 class Extent(msgspec.Struct, frozen=True):
     """The size of the stream: last sequence, stored commits and bytes, its bound (0: none)."""
 

@@ -171,12 +171,20 @@ class JetStreamLog:
         return Entry(int(raw.seq or 0), str(raw.subject), raw.data or b"")
 
     async def get(self, seq: int) -> Entry | None:
-        return await self._message(seq, None)
+        return await self._message(seq)
 
-    async def _message(self, seq: int | None, subject: str | None) -> Entry | None:
-        """Read an entry from the stream's leader. A direct get of a follower may be stale."""
+    async def next_held(self, seq: int) -> int | None:
+        found = await self._message(seq, or_next=True)
+        return found.seq if found is not None else None
+
+    async def _message(self, seq: int, or_next: bool = False) -> Entry | None:
+        """Read an entry from the stream's leader. A direct get of a follower may be stale.
+
+        With `or_next` it is the first one from `seq` on.
+        """
+        subject = subjects.ALL_FACTS if or_next else None
         try:
-            raw = await self.js.get_msg(subjects.STREAM, seq, subject, direct=False)
+            raw = await self.js.get_msg(subjects.STREAM, seq, subject, direct=False, next=or_next)
         except NotFoundError:
             return None
         except (NatsError, TimeoutError, OSError) as error:

@@ -97,6 +97,10 @@ class MemoryLog:
     async def get(self, seq: int) -> Entry | None:
         return self.stream.at(seq)
 
+    async def next_held(self, seq: int) -> int | None:
+        later = range(max(1, seq), len(self.stream.entries) + 1)
+        return next((each for each in later if self.stream.at(each) is not None), None)
+
     async def bounds(self) -> tuple[int, int]:
         return self.stream.bounds()
 

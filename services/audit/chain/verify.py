@@ -9,16 +9,16 @@ show by the stream, as far as it reaches back, or by hashes that were noted outs
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import msgspec
 
 from libs.common import subjects
-from libs.common.errors import Unavailable
+from libs.common.errors import Trimmed, Unavailable
 from libs.common.quantities import counted
-from libs.common.transport.log import Entry, Log
+from libs.common.transport.log import Entry, HeldLog, Log
 from services.audit.chain.alignment import findings
 from services.audit.chain.chain import GENESIS
 from services.audit.chain.segments import Finding, Walk, Wrong, step
@@ -49,7 +49,7 @@ class Report(msgspec.Struct, frozen=True):
     """The result of a check of the chain.
 
     `more` counts findings beyond FINDINGS_MAX. `streamed` counts entries that were compared with
-    the stream.
+    the stream; from commit `since` on it has no gap.
     """
 
     commits: int
@@ -57,6 +57,7 @@ class Report(msgspec.Struct, frozen=True):
     findings: tuple[Finding, ...] = ()
     more: int = 0
     streamed: int = 0
+    since: int = 0
 
 
 class Findings(msgspec.Struct):
@@ -87,13 +88,14 @@ async def verify(
     if stream is None:
         return report
     found = Findings(list(report.findings), report.more)
-    streamed = await _compare_stream(store, stream, found)
+    streamed, since = await _compare_stream(store, stream, found)
     return Report(
         commits=report.commits,
         head_hash=report.head_hash,
         findings=tuple(found.kept),
         more=found.more,
         streamed=streamed,
+        since=since,
     )
 
 
@@ -117,6 +119,29 @@ async def until_now(log: Log, after: int) -> AsyncIterator[list[Entry]]:
             yield [entry for entry in batch if entry.seq <= last]
         if after >= last:
             return
+
+
+async def held(log: HeldLog, base: Callable[[], Awaitable[int]]) -> AsyncIterator[list[Entry]]:
+    """Yield what the log holds up to its end, from behind its base on.
+
+    `base` returns the commit of the usable base, 0 without one. It is asked at the first read, and
+    again where the log no longer holds a commit: the log may have been trimmed meanwhile. Without a
+    base the gaps of a trim are passed over. Raises like `until_now`, and Trimmed if a commit after
+    the base is missing.
+    """
+    after = await base()
+    while True:
+        try:
+            async for batch in until_now(log, after):
+                yield batch
+                after = batch[-1].seq if batch else after
+            return
+        except Trimmed:
+            newest = await base()
+            following = await log.next_held(after + 1) if not newest else newest + 1
+            if following is None or following <= after + 1:
+                raise
+            after = following - 1
 
 
 def check(store: Store, noted: Mapping[int, str] = NOTHING) -> Report:
@@ -221,13 +246,19 @@ def _difference(stored: Sequence[FactRow], proved: Sequence[FactRow]) -> str:
     return f"facts rows differ from the commit at position {', '.join(positions)}"
 
 
-async def _compare_stream(store: Store, stream: AsyncIterator[list[Entry]], found: Findings) -> int:
-    """Add the differences from the stream; return how many of its entries were compared."""
+async def _compare_stream(
+    store: Store, stream: AsyncIterator[list[Entry]], found: Findings
+) -> tuple[int, int]:
+    """Add the differences from the stream.
+
+    Return how many of its entries were compared, and from which on it has no gap.
+    """
     before = end = await _end(store)
-    last, count = 0, 0
+    last, count, since = 0, 0, 0
     async for batch in stream:
         if not batch:
             break
+        since = since if batch[0].seq == last + 1 and count else batch[0].seq
         last, count = batch[-1].seq, count + len(batch)
         if last > end:
             end = await _caught_up(store, last)
@@ -250,7 +281,7 @@ async def _compare_stream(store: Store, stream: AsyncIterator[list[Entry]], foun
             "inserted",
             f"the stream ends at {last}, and the archive holds {before - last} more",
         )
-    return count
+    return count, since
 
 
 async def _caught_up(store: Store, seq: int) -> int:
@@ -297,6 +328,7 @@ def render(report: Report) -> str:
     total = len(report.findings) + report.more
     verdict = counted(total, "finding") if total else "the chain is whole"
     beside = f", {report.streamed} compared with the stream" if report.streamed else ""
+    beside += f" from commit {report.since} on" if report.since > 1 else ""
     return "\n".join(
         [
             *lines,

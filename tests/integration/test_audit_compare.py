@@ -1,0 +1,77 @@
+"""What `verify` compares with the log: also with a log that was trimmed, lost or cut."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from libs.common.errors import Trimmed
+from libs.common.transport.log import Entry
+from libs.common.transport.log_memory import MemoryLog, MemoryStream
+from services.audit.chain.verify import held, render, verify
+from services.audit.store.store import Store
+from tests.integration.audit_world import entries, wrongs
+
+
+class Trimming:
+    """A log of 40 commits, trimmed up to `base`; a reader of the base asks here."""
+
+    def __init__(self, *bases: int) -> None:
+        self.stream = MemoryStream()
+        self.log = MemoryLog(self.stream, idle_s=0.01)
+        self.bases = list(bases)
+        last = 0
+        for entry in entries(1, 40):
+            last = self.stream.store(entry.subject, entry.data, last)
+
+    def trim(self, upto: int) -> None:
+        """Remove the commits before `upto`, but not the fifth."""
+        self.stream.purged = set(range(1, upto)) - {5}
+
+    async def base(self) -> int:
+        return self.bases.pop(0) if len(self.bases) > 1 else self.bases[0]
+
+    def held(self) -> AsyncIterator[list[Entry]]:
+        return held(self.log, self.base)
+
+
+async def seqs(stream: AsyncIterator[list[Entry]]) -> list[int]:
+    return [entry.seq async for batch in stream for entry in batch]
+
+
+async def test_a_trimmed_log_is_read_from_its_base_on() -> None:
+    trimming = Trimming(20)
+    trimming.trim(20)
+    assert await seqs(trimming.held()) == list(range(21, 41))
+
+
+async def test_without_a_usable_base_everything_that_the_log_holds_is_compared(
+    store: Store,
+) -> None:
+    store.append(entries(1, 40))
+    trimming = Trimming(0)
+    trimming.trim(20)
+    report = await verify(store, trimming.held())
+    assert (report.findings, report.streamed, report.since) == ((), 22, 20)
+    assert "22 compared with the stream from commit 20 on: the chain is whole" in render(report)
+
+
+async def test_an_entry_before_the_gap_counts_too(store: Store) -> None:
+    other = [*entries(1, 4), *entries(5, 5, padding=1), *entries(6, 40)]
+    store.append(other)
+    trimming = Trimming(0)
+    trimming.trim(20)
+    assert wrongs(await verify(store, trimming.held())) == [(4, 5, "stream differs")]
+
+
+async def test_a_log_that_is_trimmed_meanwhile_is_read_from_the_next_base_on() -> None:
+    trimming = Trimming(20, 30)
+    trimming.trim(30)
+    assert await seqs(trimming.held()) == list(range(31, 41))
+
+
+async def test_a_commit_that_is_missing_behind_the_base_is_not_passed_over() -> None:
+    trimming = Trimming(20)
+    trimming.trim(20)
+    trimming.stream.purged.add(35)
+    with pytest.raises(Trimmed, match="no longer holds commit 35"):
+        await seqs(trimming.held())
