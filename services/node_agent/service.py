@@ -53,6 +53,7 @@ from services.node_agent.jobs.probe import ReplicaProbes
 from services.node_agent.links.links import Links
 from services.node_agent.machine.trusted_authority import TrustedAuthority, listen
 from services.node_agent.peers.peers import Peers
+from services.node_agent.recording import record
 from services.node_agent.registration import fenced_words, registration_facts
 
 DRAIN_S: Final = 5.0
@@ -366,12 +367,8 @@ class Agent:
         self.tasks.spawn(work)
 
     def _record(self, action: a.Record) -> None:
-        def stored(future: asyncio.Future[int]) -> None:
-            if was_stored(future):
-                self.tell(o.FactsStored(future.result(), action.marks))
-
         self.means.spans.recorded(action.facts, self.clock.wall_ns())
-        self.writer.put(action.facts).add_done_callback(stored)
+        record(self.writer, action, self.tell)
 
     async def _on_orders(self, subject: str, data: bytes) -> bytes | None:
         if not self.answers.closed:

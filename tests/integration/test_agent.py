@@ -13,7 +13,10 @@ import pytest_asyncio
 from libs.common import facts as f
 from libs.common.errors import Fenced, Refused
 from libs.common.model import AttemptRef, JobId, JobSpec
+from services.node_agent.core import observations as o
+from services.node_agent.core.actions import Record
 from services.node_agent.machine import processes
+from services.node_agent.recording import record
 from services.node_agent.supervision import control_client
 from services.node_agent.supervisor import records
 from tests.integration.agent_world import NODE, WAIT_S, World, world_at
@@ -158,6 +161,46 @@ async def test_a_job_that_cannot_be_recorded_is_refused_and_others_still_start(
     refused = await world.said(f.JobRefused, "long")
     assert "give a shorter working directory" in refused.reason
     assert not (world.state_dir / "jobs" / "long.1").exists()
+    await world.start("next", "exit 3")
+    assert (await world.said(f.JobFinished, "next")).exit_code == 3
+
+
+async def test_job_whose_start_meets_a_bug_is_refused_and_others_still_start(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fails(*_: object) -> None:
+        raise RecursionError("too deep: \udcff")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(world.agent.means.pools, "hold", fails)
+        patched.setattr(world.agent.means.pools, "let_go", fails)
+        await world.start("first", "true")
+        refused = await world.said(f.JobRefused, "first")
+    assert "RecursionError" in refused.reason
+    assert "the start of first.1 failed" in caplog.text
+    assert "the preparation of first.1 could not be undone" in caplog.text
+    await world.start("next", "exit 3")
+    assert (await world.said(f.JobFinished, "next")).exit_code == 3
+
+
+async def test_fact_that_cannot_be_stored_is_lost_alone(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    agent = world.agent
+    one, two = (gpu.uuid for gpu in agent.devices.inventory)
+    good = [f.GpuErrorSeen(NODE, uuid, "xid 31", "none", "driver") for uuid in (one, two)]
+    bad: list[f.NodeFact] = [
+        f.GpuErrorSeen(NODE, one, "xid 32", "none", "driver", detail="w\udcff"),
+        f.StandbyPromoted(JobId("j"), 1, NODE, 1, 1, took_ms=10**26),
+    ]
+    marks = (o.Mark("j.1", 1), o.Mark("k.1", 1))
+    told: list[o.Observation] = []
+    record(agent.writer, Record((good[0], *bad, good[1]), marks), told.append)
+    await world.until(lambda: bool(told))
+    stored = [entry.seq for entry in world.stream.entries][-1]
+    assert told == [o.FactsStored(stored, marks[1:])]
+    assert world.facts(f.GpuErrorSeen) == good
+    assert "facts are lost (standby.promoted)" in caplog.text
     await world.start("next", "exit 3")
     assert (await world.said(f.JobFinished, "next")).exit_code == 3
 

@@ -3,6 +3,7 @@ bytes never become gigabytes.
 """
 
 import zlib
+from collections.abc import Callable
 
 import msgspec
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from libs.common import facts as f
 from libs.common.errors import Corrupt, Refused, TooNew
 from libs.common.facts import packing
-from libs.common.model import JobId
+from libs.common.model import JobId, NodeId
 from libs.common.subjects import SCHEDULER
 from services.scheduler.decide.oversize import TOO_LARGE, smaller
 from tests.attack.test_large_commits import gang, preemptions
@@ -44,6 +45,16 @@ def test_a_packed_commit_reads_back_as_it_was() -> None:
         f.encode(large)
     found = f.decode(f.encode_packed(large))
     assert (found.facts, found.number, found.epoch, found.seen) == (large.facts, 3, 7, 41)
+
+
+@pytest.mark.parametrize("encode", [f.encode, f.encode_packed])
+@pytest.mark.parametrize(("took_ms", "reason"), [(1 << 64, ""), (0, "\udcff")])
+def test_values_that_no_reader_could_decode_are_refused(
+    encode: Callable[[f.Commit], bytes], took_ms: int, reason: str
+) -> None:
+    fact = f.StandbyPromoted(JobId("j"), 1, NodeId("n"), 1, 1, took_ms=took_ms, reason=reason)
+    with pytest.raises(Refused, match="the log cannot store a value of a fact"):
+        encode(commit(fact))
 
 
 def test_an_old_reader_is_stopped_by_a_packed_commit() -> None:

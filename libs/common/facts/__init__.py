@@ -30,6 +30,7 @@ from libs.common.facts.efficiency_facts import IdlePolicySet as IdlePolicySet
 from libs.common.facts.efficiency_facts import JobIdleSeen as JobIdleSeen
 from libs.common.facts.efficiency_facts import JobIdleWarned as JobIdleWarned
 from libs.common.facts.efficiency_facts import PriceSet as PriceSet
+from libs.common.facts.encoding import encoded
 from libs.common.facts.fabric_facts import FabricDecision as FabricDecision
 from libs.common.facts.fabric_facts import FabricProbed as FabricProbed
 from libs.common.facts.fabric_facts import FabricRoundClosed as FabricRoundClosed
@@ -271,7 +272,6 @@ class _Outline(msgspec.Struct, frozen=True, array_like=True):
 
 KINDS: Final[dict[str, type[Fact]]] = {str(t.__struct_config__.tag): t for t in AnyFact.__args__}
 
-_encoder = msgspec.msgpack.Encoder()
 _typed = msgspec.msgpack.Decoder(Commit)
 _packed = msgspec.msgpack.Decoder(_Packed)
 _facts = msgspec.msgpack.Decoder(tuple[msgspec.Raw, ...])
@@ -280,8 +280,11 @@ _outline = msgspec.msgpack.Decoder(_Outline)
 
 
 def encode(commit: Commit) -> bytes:
-    """Return the bytes of a commit. Raises Refused if it is larger than the log's bound."""
-    data = _encoder.encode(commit)
+    """Return the bytes of a commit.
+
+    Raises Refused if it is larger than the log's bound, or has values that cannot be encoded.
+    """
+    data = encoded(commit)
     if len(data) > COMMIT_BYTES_MAX:
         raise Refused(
             f"a commit of {len(data)} bytes is over the log's bound of {COMMIT_BYTES_MAX}: "
@@ -293,16 +296,16 @@ def encode(commit: Commit) -> bytes:
 def encode_packed(commit: Commit) -> bytes:
     """Return the bytes of a packed commit, for one that is too large in plain form.
 
-    Raises Refused if it is too large in packed form too.
+    Raises Refused if it is too large in packed form too, or has values that cannot be encoded.
     """
-    plain, most = _encoder.encode(commit.facts), packing.unpacked_max(commit.writer)
+    plain, most = encoded(commit.facts), packing.unpacked_max(commit.writer)
     if len(plain) > most:
         raise Refused(
             f"the facts of a commit are {len(plain)} bytes, over the log's bound of {most}: "
             "send less at once"
         )
     head = (commit.version, PACKED, *msgspec.structs.astuple(commit)[2:7])
-    data = _encoder.encode((*head, (), packing.pack(plain)))
+    data = encoded((*head, (), packing.pack(plain)))
     if len(data) > COMMIT_BYTES_MAX:
         raise Refused(
             f"a packed commit of {len(data)} bytes is over the log's bound of "

@@ -210,8 +210,9 @@ class Writer:
     def _next(self) -> tuple[list[Group], bytes]:
         """Return the next commit, with as many groups as fit into its bound of bytes.
 
-        A single group that is too large is packed. If that is not enough, its future raises
-        Refused and no group is returned, because one caller's facts must not end this writer.
+        A single group that is too large is packed. If that is not enough, or if a value of a fact
+        cannot be encoded, its future raises Refused and no group is returned, because one caller's
+        facts must not end this writer.
         """
         groups = self._take()
         while True:
@@ -232,7 +233,8 @@ class Writer:
         try:
             return [group], f.encode_packed(self._commit(group.facts, group.seen))
         except Refused as error:
-            logger.error("%s: %s", self.subject, error)
+            kinds = ", ".join(dict.fromkeys(map(f.kind_of, group.facts)))
+            logger.error("%s: facts are lost (%s): %s", self.subject, kinds, error)
             if not group.future.done():
                 group.future.set_exception(error)
             return [], b""
