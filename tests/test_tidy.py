@@ -92,6 +92,14 @@ WIDE_CATCHES: Final = {
     "services/node_agent/drivers/child.py in _open": (
         "the bindings raise anything, on import too; each vendor is tried by itself"
     ),
+    "services/node_agent/jobs/beginning.py in begin": (
+        "a bug that the start of one job meets must not end the agent of the others"
+    ),
+    "services/node_agent/jobs/beginning.py in _ready": "removes what it prepared, and raises again",
+    "services/node_agent/jobs/beginning.py in _refuse": "the refusal is reported in any case",
+    "services/node_agent/resident/resident.py in carry_out": (
+        "a bug that one kept model meets must not end the agent of the jobs"
+    ),
     "services/node_agent/supervisor/serving.py in serve": (
         "a forked child ends by os._exit, and writes down its own bug first"
     ),

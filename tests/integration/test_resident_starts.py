@@ -17,8 +17,9 @@ from libs.common.model import AttemptRef, JobId, JobSpec, Serve
 from libs.common.process.cancellation import LOOK_S
 from libs.common.safety.folder_walk import remove_tree
 from libs.common.state.kept import kept_key
+from services.node_agent.core.actions import KeepData
 from services.node_agent.core.keeping import Keeps
-from services.node_agent.core.observations import Observation
+from services.node_agent.core.observations import KeepDone, KeepSeen, Observation
 from services.node_agent.directories.job_ownership import CACHE
 from services.node_agent.directories.protocol import Launch, Machine
 from services.node_agent.resident import resident
@@ -105,6 +106,23 @@ def node(tmp_path: Path) -> Iterator[Node]:
     for threads in (made.resident.thread, made.resident.fills):
         threads.shutdown()
     made.resident.engines.close()
+
+
+@pytest.mark.parametrize("tier", [kept_life.HOST, kept_life.ARTEFACT, kept_life.GPU])
+async def test_bug_that_one_model_meets_is_reported_as_its_failure(
+    node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tier: str
+) -> None:
+    def fails(*_: object) -> None:
+        raise RecursionError("too deep")
+
+    monkeypatch.setattr(node.resident, "_bring", fails)
+    monkeypatch.setattr(node.resident.on_devices, "bring", fails)
+    order = replace(KEPT, tier=tier)
+    await node.resident.carry_out(KeepData(order, remove=False))
+    failed, done = node.said
+    assert isinstance(failed, KeepSeen) and failed.state == kept_life.FAILED
+    assert "RecursionError('too deep')" in failed.detail and "Traceback" in caplog.text
+    assert done == KeepDone("chat", tier)
 
 
 async def test_a_start_that_is_stopped_during_the_copy_costs_the_node_nothing(node: Node) -> None:

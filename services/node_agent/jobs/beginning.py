@@ -2,6 +2,7 @@
 what failed.
 """
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
@@ -32,6 +33,8 @@ from services.node_agent.jobs.secret_values import registry_credentials
 from services.node_agent.jobs.uploads import fetched
 from services.node_agent.runtimes.faults import EXIT_CODE, NoContainer
 
+logger = logging.getLogger(__name__)
+
 
 class Ground(NamedTuple):
     """The parts of the agent that every start needs."""
@@ -50,7 +53,8 @@ async def begin(ground: Ground, order: StartOrder, wanted: Callable[[], bool]) -
     """Start an attempt and report the result; `wanted` says whether it should still start.
 
     If another order started an attempt of this number here, the attempt is refused. That happens
-    after a restore, whose log does not know the earlier attempt.
+    after a restore, whose log does not know the earlier attempt. An attempt whose start meets a bug
+    is refused too: it must not end the agent, which runs other jobs.
     """
     key = attempt_key(order.job_id, order.attempt)
     ground.means.spans.begun(order, time.time_ns())
@@ -75,6 +79,9 @@ async def begin(ground: Ground, order: StartOrder, wanted: Callable[[], bool]) -
         )
     except (Refused, OSError) as error:
         await _refuse(ground, order, str(error))
+    except Exception as error:
+        logger.exception("the start of %s failed", key)
+        await _refuse(ground, order, f"the agent failed to start {key}: {error!r}")
     else:
         ground.tell(o.JobLaunched(key))
 
@@ -82,7 +89,7 @@ async def begin(ground: Ground, order: StartOrder, wanted: Callable[[], bool]) -
 async def _ready(ground: Ground, order: StartOrder, wanted: Callable[[], bool]) -> Launch:
     """Prepare the devices, the upload and the container of an attempt.
 
-    Raises Refused, NoContainer or OSError; then the upload is removed again.
+    Raises Refused, NoContainer or OSError; after every error the upload is removed again.
     """
     key, uuids = attempt_key(order.job_id, order.attempt), [hold.uuid for hold in order.gpus]
     _listed(ground, key, uuids)
@@ -117,7 +124,7 @@ async def _ready(ground: Ground, order: StartOrder, wanted: Callable[[], bool]) 
         launch = await ground.devices.filters.ready(launch)
         await check_indexes(order, inventory, ground.devices.inventory, driver=ground.driver)
         return launch
-    except (Refused, OSError):
+    except Exception:
         await ground.jobs.discard(launch.ref)
         raise
 
@@ -150,9 +157,12 @@ async def _unpacked(
 async def _refuse(ground: Ground, order: StartOrder, why: str) -> None:
     """Undo the preparation of an attempt that was not started, and report why."""
     key = attempt_key(order.job_id, order.attempt)
-    await ground.means.give_up(key)
-    await ground.devices.instances.clear([hold.uuid for hold in order.gpus], ground.tell, key)
-    ground.tell(o.LaunchFailed(key, why))
+    try:
+        await ground.means.give_up(key)
+        await ground.devices.instances.clear([hold.uuid for hold in order.gpus], ground.tell, key)
+    except Exception:
+        logger.exception("the preparation of %s could not be undone", key)
+    ground.tell(o.LaunchFailed(key, why.encode("utf-8", "backslashreplace").decode()))
 
 
 def _over(ground: Ground, key: str, how: o.Exit) -> None:

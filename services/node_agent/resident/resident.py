@@ -141,6 +141,10 @@ class Resident:
                 self._say(await self.peers.instead(order, seen, self.fills) if self.peers else seen)
             else:
                 self._say(await self._run(self._bring, order))
+        except Exception as error:  # a bug that one model meets must not end the agent
+            logger.exception("the work on model %s, tier %s, failed", order.model, order.tier)
+            if not action.remove:
+                self._say(seen_of(order, kept_life.FAILED, detail=f"the agent failed: {error!a}"))
         finally:
             self.tell(KeepDone(order.model, order.tier))
 
