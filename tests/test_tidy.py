@@ -119,9 +119,6 @@ CAUGHT_CANCELLATIONS: Final = {
     "services/api_gateway/openai/dispatch.py in _try": (
         "of a hedge whose replica answers first; any other is raised"
     ),
-    "services/node_agent/supervision/zygote_link.py in close": (
-        "of a task that it has just cancelled itself"
-    ),
 }
 MACHINE_PATHS: Final = re.compile(r"(?<![\w.~$}-])/(?:work|root|home)/")
 

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from supervision_world import WAIT_S, World, world_at
+from supervision_world import WAIT_S, World, kill, world_at
 
 from services.node_agent.machine import processes
 from services.node_agent.supervision import lost
@@ -80,3 +80,32 @@ async def test_a_start_is_noticed_once_the_agent_has_descriptors_again(
                 await asyncio.sleep(0.05)
         assert "started" not in world.names(key)
     await world.told(key, "started")
+
+
+async def test_jobs_start_again_once_the_next_zygote_can_be_started(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    with limited(NONE):
+        kill(world.supervisors._zygote.pid)
+        async with asyncio.timeout(WAIT_S):
+            while caplog.text.count("cannot start the zygote") < 2:
+                await asyncio.sleep(0.01)
+    assert (await world.run("job", "exit 3"))["exit_code"] == 3
+
+
+async def test_start_fails_if_no_zygote_is_started_any_more(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    link = world.supervisors._zygote
+
+    async def fails() -> None:
+        raise AssertionError("a bug")
+
+    monkeypatch.setattr(link, "_spawn", fails)
+    asking = asyncio.create_task(link.ask(b"\0\0\0\1{"))
+    kill(link.pid)
+    with pytest.raises(AssertionError, match="a bug"):
+        await asyncio.wait_for(asking, WAIT_S)
+    with pytest.raises(AssertionError, match="a bug"):
+        await world.shell("job", "true")
+    assert "no zygote is started any more" in caplog.text

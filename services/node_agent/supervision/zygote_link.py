@@ -9,6 +9,7 @@ import asyncio
 import collections
 import contextlib
 import json
+import logging
 import os
 import socket
 import subprocess
@@ -29,6 +30,10 @@ INTERPRETER_FLAGS = ["-I", "-S", "-X", "utf8"]
 # Symbols are resolved once, in the zygote, and not again in every process that it forks. Jobs bring
 # their own environment.
 ZYGOTE_ENVIRONMENT = {"LD_BIND_NOW": "1", "MALLOC_ARENA_MAX": "1"}
+# Errors of a machine without free descriptors, memory, processes or threads.
+NO_ROOM = (OSError, RuntimeError)
+
+logger = logging.getLogger(__name__)
 
 
 class ZygoteLost(Exception):
@@ -54,23 +59,28 @@ class ZygoteLink:
     async def start(self) -> None:
         await self._spawn()
         self._running = asyncio.create_task(self._run())
+        self._running.add_done_callback(self._run_ended)
 
     async def close(self) -> None:
         """Let the zygote go; supervisors live on."""
         self._closing = True
         self._running.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._running
+        await asyncio.gather(self._running, return_exceptions=True)
         await self._let_go()
+        self._ready.set()
 
     async def ask(self, frame: bytes) -> dict[str, Any]:
-        """Return the reply. Raises ZygoteLost if TRIES zygotes died over it, or the
-        link is closed.
+        """Return the reply; wait while no zygote can be started.
+
+        Raises ZygoteLost if TRIES zygotes died over it, or the link is closed, and any error that
+        ended the task which starts zygotes.
         """
         for _ in range(TRIES):
+            await self._ready.wait()
             if self._closing:
                 break
-            await self._ready.wait()
+            if self._running.done():
+                self._running.result()
             with contextlib.suppress(ZygoteLost):
                 return await self._ask_once(frame)
         raise ZygoteLost(f"{TRIES} zygotes died before they answered; see {self._log_path}")
@@ -87,10 +97,34 @@ class ZygoteLink:
         delay_s = RESPAWN_FIRST_S
         while True:
             answered = await self._read_replies()
-            await self._let_go()
             delay_s = RESPAWN_FIRST_S if answered else min(delay_s * 2, RESPAWN_MAX_S)
+            while not await self._respawned(delay_s):
+                delay_s = min(delay_s * 2, RESPAWN_MAX_S)
+
+    async def _respawned(self, delay_s: float) -> bool:
+        """Start the next zygote after a pause; return whether there was room for it."""
+        try:
+            await self._let_go()
             await asyncio.sleep(delay_s)
             await self._spawn()
+        except NO_ROOM as error:
+            logger.error(
+                "cannot start the zygote (%s): no job starts on this node until it can; raise the "
+                "agent's limit of open files, or free memory or processes",
+                error,
+            )
+            await asyncio.sleep(delay_s)
+            return False
+        return True
+
+    def _run_ended(self, task: asyncio.Task[None]) -> None:
+        """Let those that wait for a reply see that none will come."""
+        if not task.cancelled():
+            logger.error(
+                "no zygote is started any more: restart the agent", exc_info=task.exception()
+            )
+        self._drop_replies()
+        self._ready.set()
 
     async def _read_replies(self) -> int:
         answered = 0
@@ -108,22 +142,29 @@ class ZygoteLink:
 
     async def _spawn(self) -> None:
         ours, theirs = socket.socketpair()
-        with theirs:
-            ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
-            self._process = _run_zygote(theirs.fileno(), self._log_path, self._home)
-        self.pid = self._process.pid
-        self._reader, self._writer = await asyncio.open_connection(sock=ours)
+        try:
+            with theirs:
+                ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+                self._process = _run_zygote(theirs.fileno(), self._log_path, self._home)
+            self.pid = self._process.pid
+            self._reader, self._writer = await asyncio.open_connection(sock=ours)
+        except NO_ROOM:
+            ours.close()
+            raise
         self._ready.set()
 
     async def _let_go(self) -> None:
         self._ready.clear()
         if self._writer is not None:
             self._writer.close()
+        self._drop_replies()
+        await asyncio.to_thread(self._await_exit)
+
+    def _drop_replies(self) -> None:
         while self._replies:
             waiting = self._replies.popleft()
             if not waiting.done():
                 waiting.set_exception(ZygoteLost())
-        await asyncio.to_thread(self._await_exit)
 
     def _await_exit(self) -> None:
         """Wait until the zygote exits; its socket is closed. One that hangs is killed."""
