@@ -36,7 +36,7 @@ pytestmark = pytest.mark.skipif(
 async def armed(
     tmp_path: Path, patch: pytest.MonkeyPatch
 ) -> AsyncIterator[tuple[Any, list[Any], HardwareWatchdog]]:
-    """Open the jobs of an agent with an armed hardware watchdog."""
+    """Open the jobs of an agent with an armed hardware watchdog. At the end no program is left."""
     device = HardwareWatchdog(tmp_path)
     patch.setattr(lease_watchdog, "PROGRAM", program_for_pipes(tmp_path))
     patch.setattr(lease_watchdog, "ARMED_STEADY_NS", 0)
@@ -47,6 +47,10 @@ async def armed(
     finally:
         await jobs.close()
         device.remove()
+        # One that cannot release its device does not end by itself.
+        if (process := jobs.watchdog._process) is not None:
+            process.kill()
+            await asyncio.to_thread(process.wait)
 
 
 def missing(seen: list[Any]) -> list[GuardChanged]:
@@ -175,10 +179,13 @@ async def test_a_lease_watchdog_that_was_told_to_end_releases_the_hardware_watch
 async def test_a_device_that_takes_no_more_writes_is_not_armed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with armed(tmp_path, monkeypatch) as (_, seen, device):
+    async with armed(tmp_path, monkeypatch) as (jobs, seen, device):
         device.remove()
         await soon(lambda: bool(missing(seen)))
         assert missing(seen)[0].armed_ms == 0
+        pid = jobs.watchdog.pid
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
 
 
 async def test_a_device_that_the_next_lease_watchdog_cannot_use_is_not_counted_on(
