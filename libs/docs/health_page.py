@@ -28,8 +28,9 @@ FOLLOWS = (
     "The agent records each error as GpuErrorSeen, and a device that can take no work as "
     "GpuFaulted. The scheduler places nothing there, and the agent refuses an order that "
     "the scheduler sent before it read the fact. The verdict says whether a job ends; the "
-    "error is then its detail. A job that failed before the agent received the error is recognised too. On a shared "
-    "device an application's error ends only the job whose process made it.",
+    "error is then its detail. A job that failed before the agent received the error is "
+    "recognised too. On a shared device an application's error ends only the job whose process "
+    "made it.",
     "A reset waits until no job has the device. The agent first saves evidence in its "
     "state directory (`evidence-*.json`, the newest 100), then resets the device and "
     "examines it. If the check fails, the device needs a restart of its machine. The agent "

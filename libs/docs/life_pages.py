@@ -93,8 +93,8 @@ def gpu_life() -> str:
         diagram(gpu.HEALTH_LIFE, (), gpu.HEALTHY),
         BY_THE_TABLES,
         rows(gpu.HEALTH_LIFE),
-        f"New work is placed on a device whose health is {_either(gpu.USABLE)} and whose service is "
-        f"{code(gpu.ONLINE)}. Operators set the service ({_list(gpu.SERVICES)}) with "
+        f"New work is placed on a device whose health is {_either(gpu.USABLE)} and whose service "
+        f"is {code(gpu.ONLINE)}. Operators set the service ({_list(gpu.SERVICES)}) with "
         "`gpu.service_set`; the health does not change it.",
         "## Displayed states",
         f"A device with the reason `{gpu.QUARANTINED}` is shown as ERROR. A device with the reason "

@@ -59,7 +59,7 @@ BESIDE: Final = {
     ),
     "SERVER_ASK": (
         s.ask_server("SERVER", "VERB"),
-        "gateway -> the process beside a NATS server",
+        "gateway -> a NATS server's companion",
         "The server's state, and orders to restart it or to empty its store.",
     ),
     "SCHEDULER_ASK": (

@@ -84,7 +84,7 @@ async def test_redirects_are_not_followed_and_answers_not_shown(tmp_path: Path) 
         hook.status, hook.headers = 302, {"location": inner.url}
         await add(world, "hook", webhook=hook.url)
         result = await result_of(world, "hook")
-        assert result["detail"] == "the destination answered 302: redirects are not followed"
+        assert result["detail"] == "the receiver answered 302: redirects are not followed"
         assert inner.tries == 0
 
 

@@ -87,7 +87,7 @@ async def test_a_failing_destination_is_retried_and_delays_only_itself(tmp_path:
         ran = [await world.run_to("completed") for _ in range(3)]
         await until(lambda: len(good.got) == 3 and bad.tries >= 3)
         failing = await row(world, "bad")
-        assert failing["failures"] >= 2 and failing["error"] == "the destination answered 503"
+        assert failing["failures"] >= 2 and failing["error"] == "the receiver answered 503"
         bad.status = 200
         await until(lambda: len(bad.got) == 3)
         assert jobs(bad) == jobs(good) == ran

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from libs.common import facts as f
-from libs.common.devices.means import ENFORCED, lost, only_tenants
+from libs.common.devices.means import ENFORCED, FLAGS, lost, only_tenants
 from libs.common.model import IMAGES, MIG, MPS, JobId
 from services.scheduler.decide.decide import decide
 from services.scheduler.explain.explain import explain
@@ -58,9 +58,8 @@ def test_why_says_what_the_node_lost_in_the_agent_s_own_words(means: str) -> Non
         given(node("a", **{means: lost("{it} is broken")}), waiting("j", **WISHES[means])), J
     )
     (blocker,) = found["blockers"]
-    assert blocker["what"].startswith(f"{means} lost, which --") and blocker["what"].endswith(
-        "{it} is broken"
-    )
+    assert blocker["what"].startswith(f"{FLAGS[means]} is not available there: ")
+    assert blocker["what"].endswith("{it} is broken")
 
 
 def test_an_image_is_not_run_by_an_agent_that_does_not_know_images() -> None:

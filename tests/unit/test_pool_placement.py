@@ -86,7 +86,7 @@ def test_a_node_whose_agent_is_older_than_pools_gets_no_job_with_one() -> None:
     assert homes(old, waiting("j", pool_bytes=GIB)) == []
     assert homes(old, waiting("j")) == ["a"]
     assert why(old, waiting("j", pool_bytes=GIB))["blockers"][0]["what"] == (
-        "pools lost, which --pool needs: the agent of this node is older than memory pools"
+        "--pool is not available there: the agent of this node is older than memory pools"
     )
     state = given(old, *waiting("j", pool_bytes=GIB), placed("j", member("a", 0))).cluster
     ((_, sent),) = start_orders(state, state.jobs[J], placed("j", member("a", 0)), 7)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from libs.cli.verbs import simulate
 from libs.common.errors import Refused
 from libs.common.model import JobId, NodeId, TenantId
 from services.scheduler.placement.strategies import DEFAULT
@@ -250,7 +251,7 @@ def test_the_same_question_has_the_same_answer_and_a_seed_another(tmp_path: Path
     ("words", "said"),
     [
         ({"orders": ["srtf"]}, "--preempt has"),
-        ({"orders": ["nope"], "preempt": True}, "no order nope"),
+        ({"orders": ["nope"], "preempt": True}, "no policy nope"),
         ({"place": "nope"}, "no placement nope"),
         ({"speed": 0.0}, "--speed"),
         ({"limits": 0.5}, "--limits"),
@@ -288,3 +289,13 @@ def test_without_matplotlib_plots_are_refused_before_anything_runs(
     with pytest.raises(Refused, match="muster-gpu\\[plots\\]"):
         process.simulate(ask(tmp_path, plots=str(tmp_path / "out")))
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("names", [("--policy", "--placement"), ("--order", "--place")])
+def test_policy_and_placement_are_read_by_their_names_and_their_former_names(
+    names: tuple[str, str],
+) -> None:
+    policy, placement = names
+    given = ["--trace", "t", "--nodes", "1x8", policy, "las", placement, "topology"]
+    context = simulate.command.make_context("simulate", given)
+    assert (context.params["order"], context.params["place"]) == ("las", "topology")

@@ -1,4 +1,4 @@
-"""`muster health`: list GPUs that are unhealthy or out of service, or show one."""
+"""`muster health`: list GPUs that are unhealthy, draining or offline, or show one."""
 
 from urllib.parse import quote
 
@@ -15,11 +15,11 @@ from libs.common.quantities import counted
 ERRORS = (Column("ERROR"), Column("VERDICT"), Column("JOBS", flexible=True))
 
 
-@click.command(short_help="List GPUs that are unhealthy or out of service, or show one.")
+@click.command(short_help="List GPUs that are unhealthy, draining or offline, or show one.")
 @click.option("--gpu-id", "uuid", metavar="UUID", help="Show this GPU, with its last errors.")
 @formatted
 def command(uuid: str | None, form: str) -> None:
-    """List GPUs that are unhealthy or out of service, or show one.
+    """List GPUs that are unhealthy, draining or offline, or show one.
 
     \b
     muster health

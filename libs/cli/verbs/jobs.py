@@ -1,4 +1,4 @@
-"""`muster jobs list|describe|cancel|kill`: the names that `gpu-platform jobs` uses."""
+"""`muster jobs list|describe|cancel|kill`: the same as ps, describe, cancel and kill."""
 
 import click
 
@@ -9,7 +9,7 @@ from libs.cli.verbs import cancel, describe, kill, ps
 def command() -> None:
     """List, describe, cancel or kill jobs.
 
-    The same as muster ps, describe, cancel and kill. Users of gpu-platform know these names.
+    The same as muster ps, describe, cancel and kill.
     """
 
 

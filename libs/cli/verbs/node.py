@@ -66,18 +66,18 @@ def remove(node_id: str, drain: bool) -> None:
 @command.command()
 @click.argument("node_id", metavar="NODE")
 def dead(node_id: str) -> None:
-    """Confirm that an unreachable or unheard node is dead.
+    """Confirm that a node that does not answer is dead.
 
     Jobs with --on-control-loss continue may still run on an unreachable node, so the scheduler does
-    not restart them elsewhere. While fewer than half of all nodes answer, it restarts no jobs of
-    another node that it does not hear either. Run this command when you know that the machine is
-    off. The jobs are then queued again. If the machine is only cut off, they run twice.
+    not restart them elsewhere. While fewer than half of all nodes answer, the scheduler declares no
+    other silent node lost. Run this command when you know that the machine is off. The jobs are
+    then queued again. If the machine is only cut off, they run twice.
 
-    If `muster nodes` still says after some seconds that the scheduler has not heard NODE, run the
-    command again: another scheduler has taken over meanwhile.
+    If `muster nodes` still says after some seconds that NODE is silent, run the command again:
+    another scheduler has taken over meanwhile.
 
     \b
-    muster nodes                 # NODE is unreachable, or the scheduler has not heard it
+    muster nodes                 # NODE is unreachable or silent
     muster node dead NODE
     """
     profile = read_profile()

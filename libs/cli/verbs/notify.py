@@ -95,9 +95,9 @@ def add(
     key_file: Path | None,
     **filters: Any,  # noqa: ANN401  the options of the body
 ) -> None:
-    """Add a destination of messages, or change it.
+    """Add a notification, or change it.
 
-    If you change a destination without giving an address, it keeps its address. The command reads
+    If you change a notification without giving an address, it keeps its address. The command reads
     URLs from files, because other users could see an argument.
     """
     given = {
@@ -116,7 +116,7 @@ def add(
 @command.command("list")
 @listed
 def list_notifications(form: str, no_headers: bool) -> None:
-    """List destinations, with the numbers of sent and failed messages."""
+    """List notifications, with the numbers of sent and failed messages."""
     found = ask(read_profile(), "GET", "/v1/notifications")["notifications"]
     if not print_value(found, form):
         print_table(COLUMNS, [_row(each) for each in found], not no_headers, form == "wide")
@@ -124,7 +124,7 @@ def list_notifications(form: str, no_headers: bool) -> None:
 
 @command.command("test")
 @click.argument("name")
-@click.option("--tenant", metavar="NAME", help="Tenant of the destination (operators).")
+@click.option("--tenant", metavar="NAME", help="Tenant of the notification (operators).")
 def test(name: str, tenant: str | None) -> None:
     """Send a test message now and print the result."""
     result = ask(read_profile(), "POST", f"{_path(name)}/test", _query(tenant), body={})
@@ -135,9 +135,9 @@ def test(name: str, tenant: str | None) -> None:
 
 @command.command("remove")
 @click.argument("name")
-@click.option("--tenant", metavar="NAME", help="Tenant of the destination (operators).")
+@click.option("--tenant", metavar="NAME", help="Tenant of the notification (operators).")
 def remove(name: str, tenant: str | None) -> None:
-    """Remove a destination. Messages that wait for it are not sent."""
+    """Remove a notification. Messages that wait for it are not sent."""
     ask(read_profile(), "DELETE", _path(name), _query(tenant))
     print(f"notification {name} is removed")
 

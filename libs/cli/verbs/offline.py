@@ -5,7 +5,7 @@ import click
 from libs.cli.service import devices, set_service
 
 
-@click.command(short_help="Take idle nodes or GPUs out of service.")
+@click.command(short_help="Set idle nodes or GPUs offline.")
 @devices
 @click.option(
     "--force",
@@ -16,7 +16,7 @@ from libs.cli.service import devices, set_service
     ),
 )
 def command(nodes: tuple[str, ...], uuids: tuple[str, ...], force: bool) -> int:
-    """Take idle nodes or GPUs out of service.
+    """Set idle nodes or GPUs offline.
 
     The command is refused while jobs use them, unless you give --force.
 

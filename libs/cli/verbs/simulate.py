@@ -59,18 +59,22 @@ def _duration(_context: click.Context, _option: click.Parameter, text: str | Non
     help="File with a list of nodes (openb format), or a size such as 64x8: 64 nodes with 8 GPUs.",
 )
 @click.option(
+    "--policy",
     "--order",
+    "order",
     default="fifo",
     show_default=True,
-    metavar="ORDER",
+    metavar="POLICY",
     help=(
         "Policy of the queue: fifo, priority, fair_share, srsf, las or deadline. With --preempt: "
         "fifo, srtf, srsf or las."
     ),
 )
-@click.option("--compare", metavar="ORDER,...", help="Compare several orders in one table.")
+@click.option("--compare", metavar="POLICY,...", help="Compare several policies in one table.")
 @click.option(
+    "--placement",
     "--place",
+    "place",
     default="fragmentation",
     show_default=True,
     metavar="STRATEGY",

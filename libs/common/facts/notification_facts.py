@@ -8,7 +8,7 @@ from libs.common.model import TenantId
 
 
 class NotificationSet(Fact, frozen=True, tag="notification.set"):
-    """A user set a destination of notifications, or changed it.
+    """A user set a notification, or changed it.
 
     `form` is webhook, slack or mail. `shown` is the part of the address that holds no secret.
     `kinds` are kinds of facts, or their beginnings (`job.`). Facts of other tenants than the own
@@ -35,7 +35,7 @@ class NotificationSet(Fact, frozen=True, tag="notification.set"):
 
 
 class NotificationRemoved(Fact, frozen=True, tag="notification.removed"):
-    """A user removed a destination of notifications."""
+    """A user removed a notification."""
 
     tenant: TenantId
     name: str

@@ -47,10 +47,10 @@ NODE_LIFE: Final[dict[tuple[str, str], str]] = {
 SILENT: Final = "silent"
 DECLARED_DEAD: Final = "declared_dead"
 UNGUARDED: Final = "unguarded"
-# Shown for a usable node that the scheduler does not hear.
+# Shown for a usable node from which the scheduler receives no heartbeat.
 UNHEARD: Final = (
-    "the scheduler has not heard it for a lease and its margin: if the machine is off, confirm it "
-    "with `muster node dead`"
+    "silent: the scheduler received no heartbeat for a lease and its margin: if the machine is "
+    "off, confirm it with `muster node dead`"
 )
 
 # States in which a node takes work. The healthy devices of a degraded node go on.

@@ -343,7 +343,9 @@ HELP: Final = {
         "Gateway: the connection of a client is closed, and its request ends, if it has read less "
         "than 64 KiB of its answer within this time although more waits for it."
     ),
-    "ready_silence_ms": "Gateway: not ready if it has heard nothing from the log for this long.",
+    "ready_silence_ms": (
+        "Gateway: not ready if it has received no message from the log for this long."
+    ),
     "ready_lag_commits": "Gateway: not ready if it is this many commits behind the log.",
     "log_connect_ms": "All services: time for a NATS server to accept the first connection.",
     "log_append_ms": (

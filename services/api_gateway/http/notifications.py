@@ -1,4 +1,4 @@
-"""/v1/notifications: destinations of messages about facts.
+"""/v1/notifications: messages about facts, and their addresses.
 
 Addresses and keys go to the vault before the fact is recorded, and are never shown again. Tests:
 tests/integration/test_gateway_notifications.py.
@@ -50,14 +50,14 @@ TESTS_KEPT: Final = 1_000
 
 
 class NotificationQuery(Query, frozen=True):
-    """The destination's tenant (operators only; empty: the own one)."""
+    """The notification's tenant (operators only; empty: the own one)."""
 
     tenant: str = ""
 
 
 @router.get("/v1/notifications", openapi_extra=documented(Query))
 async def list_notifications(request: Request) -> Response:
-    """List destinations of notifications with their progress: of the own tenant, or of all."""
+    """List notifications with their progress: of the own tenant, or of all."""
     gateway, _ = await settled(request, Query)
     principal, cluster = principal_of(request), gateway.cluster
     shown = []
@@ -76,7 +76,7 @@ async def list_notifications(request: Request) -> Response:
     openapi_extra=documented(Query, intents.NotificationBody.__struct_fields__),
 )
 async def set_notification(request: Request, name: str) -> Response:
-    """Set a destination of notifications, or change it. Facts from now on are sent to it."""
+    """Set a notification, or change it. It sends facts from now on."""
     gateway, principal = gateway_without_query(request), principal_of(request)
     body, stored = await body_of(request), None
     if destination_key(principal.tenant, name) in gateway.cluster.notifications:
@@ -111,7 +111,7 @@ async def set_notification(request: Request, name: str) -> Response:
     "/v1/notifications/{name}", status_code=204, openapi_extra=documented(NotificationQuery)
 )
 async def remove_notification(request: Request, name: str) -> Response:
-    """Remove a destination of notifications. Messages that wait for it are not sent."""
+    """Remove a notification. Messages that wait for it are not sent."""
     gateway, query = await settled(request, NotificationQuery)
     principal = principal_of(request)
     tenant = _tenant(request, query.tenant)
@@ -127,7 +127,7 @@ async def remove_notification(request: Request, name: str) -> Response:
 
 @router.post("/v1/notifications/{name}/test", openapi_extra=documented(NotificationQuery))
 async def test_notification(request: Request, name: str) -> Response:
-    """Send a test message to a destination, once and now, and tell the result."""
+    """Send a test message of a notification, once and now, and return the result."""
     gateway, query = await settled(request, NotificationQuery)
     principal = principal_of(request)
     tenant = _tenant(request, query.tenant)

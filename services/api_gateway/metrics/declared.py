@@ -49,7 +49,7 @@ SERVER_LAG: Final = Declared(
 )
 SERVICE_UP: Final = Declared(
     "muster_service_up",
-    "1 while the process was heard in the last 5 seconds",
+    "1 while the process has reported in the last 5 seconds",
     ("service", "instance_id"),
 )
 SERVICE_LEADS: Final = Declared(
@@ -61,7 +61,7 @@ SERVICE_LAG: Final = Declared(
     ("service", "instance_id"),
 )
 SERVICE_LEADERS: Final = Declared(
-    "muster_service_leaders", "Processes of the service that lead and are heard", ("service",)
+    "muster_service_leaders", "Processes of the service that lead and have reported", ("service",)
 )
 CERTIFICATE: Final = Declared(
     "muster_certificate_end_timestamp_seconds",

@@ -38,7 +38,7 @@ KEY_BYTES: Final = (24, 64)
 
 
 class NotificationBody(msgspec.Struct, frozen=True, kw_only=True):
-    """A destination of notifications, and the facts that it gets.
+    """A notification: an address, and the facts that are sent to it.
 
     One of `webhook` (a URL), `slack` (a URL) and `mail` (an address) is given; a change may leave
     it out. `kinds` are kinds of facts, or beginnings such as `job.*`; default: job.closed. `own`:

@@ -202,9 +202,9 @@ async def _posted(
         ) as answer:
             status = answer.status
     except aiohttp.ClientSSLError:
-        raise Unavailable("TLS failed: check the certificate of the destination") from None
+        raise Unavailable("TLS failed: check the receiver's certificate") from None
     except (aiohttp.ClientError, OSError, ValueError) as error:  # ValueError: a host's name
         raise Unavailable(f"no connection ({type(error).__name__})") from None
     if status not in ACCEPTED:
         hint = ": redirects are not followed" if status in range(300, 400) else ""
-        raise Unavailable(f"the destination answered {status}{hint}")
+        raise Unavailable(f"the receiver answered {status}{hint}")

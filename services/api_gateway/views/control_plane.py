@@ -10,7 +10,7 @@ from services.api_gateway.times import rfc3339
 
 class ServiceProcessShown(msgspec.Struct):
     """A process of a service. `state` is leader, follower, active (a service without a leader) or
-    away (not heard for 5 s, or another leads a later term). `epoch` is the term that it leads or
+    away (no message for 5 s, or another leads a later term). `epoch` is the term that it leads or
     follows. `lag` is the number of commits that it has not read yet; null: not known.
     """
 

@@ -10,7 +10,7 @@ from services.api_gateway.times import rfc3339
 
 
 class NotificationShown(msgspec.Struct, kw_only=True):
-    """A destination of notifications with its progress.
+    """A notification with its progress.
 
     `address` is the part of the address that holds no secret. `sent` counts accepted messages,
     `failures` the tries that failed since the last one, `error` is the last reason. `skipped`
@@ -40,7 +40,7 @@ class NotificationShown(msgspec.Struct, kw_only=True):
 
 
 class NotificationSetShown(NotificationShown, kw_only=True):
-    """A destination that was set. `key` signs its webhooks; it is shown only when it is new."""
+    """A notification that was set. `key` signs its webhooks; it is shown only when it is new."""
 
     key: str = ""
 
@@ -51,7 +51,7 @@ class NotificationList(msgspec.Struct):
 
 
 class NotificationTested(msgspec.Struct):
-    """Result of a test message: whether the destination accepted it, and why not."""
+    """Result of a test message: whether the receiver accepted it, and why not."""
 
     accepted: bool
     detail: str = ""

@@ -1,6 +1,6 @@
-"""The rules of preflights: the links of a gang's place are measured before the gang starts.
+"""The rules of preflights: the links of a gang's placement are measured before the gang starts.
 
-Pure. The place is reserved meanwhile (`DevicesReserved`), so nothing has started that a suspect
+Pure. The placement is reserved meanwhile (`DevicesReserved`), so nothing has started that a suspect
 would have to stop. Pairs that were measured in the last 6 hours are not measured again. The
 verdict on suspects is that of every test of the fabric (`fabric.py`). After 5 s of this machine's
 boot clock the gang starts, whatever is still open. No running job is stopped to give the gang a
@@ -99,7 +99,8 @@ def given_up(state: State, job: Job) -> Sequence[DevicesReserved | PreflightEnde
     if test is None:
         return (gives_up,)
     not_before_ns = state.wall_ns + GIVEN_UP_WAIT_NS
-    ended = _ended(state, test, ABANDONED, "its place became unusable", not_before_ns=not_before_ns)
+    why = "its placement became unusable"
+    ended = _ended(state, test, ABANDONED, why, not_before_ns=not_before_ns)
     return (gives_up, *ended)
 
 
@@ -143,7 +144,7 @@ def _step(state: State, test: FabricTest, now_ns: int) -> Sequence[AnyFact]:
     """Return the next step of a preflight: order a round, close it, or end."""
     job = state.cluster.jobs.get(test.job_id)
     if job is None or not _has_its_place(job, test):
-        return _ended(state, test, ABANDONED, "the gang gave up its place meanwhile")
+        return _ended(state, test, ABANDONED, "the gang gave up its placement meanwhile")
     waited_ns = state.round_clock.since(f"{test.test} whole", 1, now_ns)
     if waited_ns > PREFLIGHT_NS:
         return _over(state, test, job)

@@ -154,7 +154,7 @@ def _host_no(place: Place, request: ResourceRequest) -> No | None:
 
 
 def _lost(means: str, why: str) -> str:
-    return _plain(f"{means} lost, which {FLAGS[means]} needs: {why}")
+    return _plain(f"{FLAGS[means]} is not available there: {why}")
 
 
 def _plain(why: str) -> str:

@@ -63,7 +63,10 @@ def _refused(state: State, job: Job, text: str, nodes: list[Blocker]) -> Reason:
     left_s = max(0, job.refusals.changes_ns(state.wall_ns) - state.wall_ns) // SECOND_NS + 1
     times = f"{job.refusals.count} of at most {REFUSALS_MAX} times"
     found = [blocker("refused by its nodes", job.refusals.count, job.refusals.reason), *nodes]
-    remedy = f"wait, or mend what the node says and submit it again (muster describe {job.job_id})"
+    remedy = (
+        "wait, or fix what the node reported and submit the job again "
+        f"(muster describe {job.job_id})"
+    )
     return Reason(f"{text}; refused {times}, tried again in {left_s} s", found, remedy)
 
 

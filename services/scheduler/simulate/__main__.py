@@ -132,7 +132,7 @@ def _check(ask: Ask) -> None:
         if order not in known:
             hint = f"; --preempt has {', '.join(ORDERS)}" if order in ORDERS else ""
             raise Refused(
-                f"there is no order {order} in this protocol: choose {', '.join(known)}{hint}"
+                f"there is no policy {order} in this protocol: choose {', '.join(known)}{hint}"
             )
     if ask.place not in STRATEGIES:
         raise Refused(f"there is no placement {ask.place}: choose {', '.join(STRATEGIES)}")
