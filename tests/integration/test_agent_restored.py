@@ -67,10 +67,10 @@ async def test_a_number_of_which_only_the_directory_is_left_is_refused_too(world
     assert world.of("j") == ["job.started", "job.finished", "job.released", "job.refused"]
 
 
-async def test_an_order_that_comes_again_after_its_attempt_is_over_starts_nothing(
+async def test_a_number_that_is_used_again_at_the_same_sequence_is_refused_too(
     world: World,
 ) -> None:
-    """The directory names the order that started its attempt."""
+    """By chance the restored log placed the job at the sequence of a lost commit."""
     first = await world.start("j", "exit 0")
     await world.said(f.JobReleased, "j")
     await world.until((world.state_dir / "jobs" / "j.1" / records.DONE).exists)
@@ -78,5 +78,20 @@ async def test_an_order_that_comes_again_after_its_attempt_is_over_starts_nothin
     world.scheduler.starts.clear()
     await world.begin()
     incarnation = world.agent.state.incarnation
+    assert incarnation > first.incarnation
     await world.place(msgspec.structs.replace(first, incarnation=incarnation))
+    assert (await world.said(f.JobRefused, "j")).reason == USED_AGAIN
+    assert world.of("j") == ["job.started", "job.finished", "job.released", "job.refused"]
+
+
+async def test_an_order_that_comes_again_after_its_attempt_is_over_starts_nothing(
+    world: World,
+) -> None:
+    """The directory names the order that started its attempt, and the agent has forgotten it."""
+    first = await world.start("j", "exit 0")
+    await world.said(f.JobReleased, "j")
+    await world.until((world.state_dir / "jobs" / "j.1" / records.DONE).exists)
+    await world.until(lambda: "j.1" in world.agent.state.over)
+    world.agent.state.over.clear()
+    await world.place(first)
     assert (await world.said(f.JobFinished, "j", count=2)).reason == reasons.SUPERVISOR_LOST

@@ -40,10 +40,10 @@ from services.node_agent.directories.kept_directories import KeptDirectories, is
 from services.node_agent.directories.marker_notes import (
     account_ids,
     adopted_from,
+    already_started,
     exit_of,
     image_from,
     note_of,
-    seq_from,
     used_from,
 )
 from services.node_agent.directories.protocol import (
@@ -140,7 +140,7 @@ class JobDirectories:
     ) -> str:
         job_dir = self.directory_of(ref)
         if _is_marked(job_dir):
-            raise AlreadyStarted(f"{key_of(ref)} was started before", seq_from(job_dir))
+            raise already_started(job_dir, ref)
         try:
             return await self.unpacking.unpack(Path(job_dir), sha256, pieces, wanted)
         except Refused as error:
@@ -174,7 +174,7 @@ class JobDirectories:
         )
         job_dir = self.directory_of(launch.ref)
         if _is_marked(job_dir):
-            raise AlreadyStarted(f"{key_of(launch.ref)} was started before", seq_from(job_dir))
+            raise already_started(job_dir, launch.ref)
         try:
             if launch.account is not None:
                 await asyncio.to_thread(give, self.jobs_dir, job_dir, launch.account)

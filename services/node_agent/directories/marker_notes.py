@@ -12,8 +12,9 @@ from services.node_agent.core.observations import (
     Exit,
     Probe,
 )
+from services.node_agent.core.state import key_of
 from services.node_agent.core.used import Used
-from services.node_agent.directories.protocol import Launch
+from services.node_agent.directories.protocol import AlreadyStarted, Launch
 from services.node_agent.supervisor import records
 
 
@@ -24,9 +25,10 @@ def note_of(launch: Launch) -> dict[str, Any]:
         "gpus": launch.gpus,
         "slices": launch.slices,
         "instances": launch.instances,
-        # It tells this attempt from another one of its number. An agent of an earlier release needs
-        # it to adopt the attempt.
+        # Both tell this attempt from another one of its number. An agent of an earlier release
+        # needs the first to adopt the attempt.
         "seq": launch.seq,
+        "incarnation": launch.incarnation,
         "time_limit_s": launch.time_limit_s,
         "grace_s": launch.grace_s,
         "hang_timeout_s": launch.hang_timeout_s,
@@ -91,9 +93,11 @@ def adopted_from(job_dir: str, ref: AttemptRef) -> Adopted:
     )
 
 
-def seq_from(job_dir: str) -> int:
-    """Return the sequence of the order that started the attempt; 0 if its marker was torn."""
-    return int(records.read_summary(job_dir).get("note", {}).get("seq", 0))
+def already_started(job_dir: str, ref: AttemptRef) -> AlreadyStarted:
+    """Return the error of a second start, with what the marker says of the order of the first."""
+    note = records.read_summary(job_dir).get("note", {})
+    seq, incarnation = int(note.get("seq", 0)), int(note.get("incarnation", 0))
+    return AlreadyStarted(f"{key_of(ref)} was started before", seq, incarnation)
 
 
 def instances_from(job_dir: str) -> dict[GpuId, int] | None:

@@ -57,6 +57,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     account: Account | None = None
     gpus: tuple[GpuId, ...]
     seq: int
+    incarnation: int = 0
     time_limit_s: int = 0
     grace_s: int = 0
     probe: Probe | None = None

@@ -67,7 +67,7 @@ async def begin(ground: Ground, order: StartOrder, wanted: Callable[[], bool]) -
             o.Exit(executed=False, exit_code=EXIT_CODE, reason=error.reason, detail=str(error)),
         )
     except AlreadyStarted as error:
-        if error.seq not in (0, order.seq):
+        if error.is_by_other(order.seq, order.incarnation):
             await _refuse(ground, order, USED_AGAIN)
             return
         _over(

@@ -24,6 +24,7 @@ from services.node_agent.drivers import Driver
 from services.node_agent.jobs.environment import elements_of, environment
 from services.node_agent.jobs.limits import limits_of
 from services.node_agent.jobs.secret_values import secrets_of
+from services.node_agent.machine.cgroups import Limits
 from services.node_agent.machine.ports import is_free
 
 
@@ -68,15 +69,10 @@ async def launch_of(
         output_limit_bytes=spec.output_limit_bytes,
         ignore_lease=spec.ignores_lease,
         account=account,
-        limits=limits_of(
-            order,
-            inventory,
-            numas=machine.numas,
-            nodes=driver.nodes,
-            closed=capabilities.others(driver.capabilities, numbers),
-        ),
+        limits=_limits(order, machine, inventory=inventory, driver=driver, numbers=numbers),
         gpus=tuple(hold.uuid for hold in order.gpus),
         seq=order.seq,
+        incarnation=order.incarnation,
         time_limit_s=spec.time_limit_s,
         grace_s=spec.grace_s,
         probe=serving.probe_of(order),
@@ -86,6 +82,23 @@ async def launch_of(
         parts=share.parts if (share := shares.share_of(order.gpus)) is not None else {},
         tenant=order.tenant,
         elements=elements_of(order),
+    )
+
+
+def _limits(
+    order: StartOrder,
+    machine: Machine,
+    inventory: Sequence[Gpu],
+    driver: Driver,
+    numbers: Mapping[GpuId, int],
+) -> Limits:
+    """Return the limits of the attempt. `numbers` are those of its MIG instances by device."""
+    return limits_of(
+        order,
+        inventory,
+        numas=machine.numas,
+        nodes=driver.nodes,
+        closed=capabilities.others(driver.capabilities, numbers),
     )
 
 

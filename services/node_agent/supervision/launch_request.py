@@ -17,12 +17,22 @@ DEFAULT_OUTPUT_BYTES = 64 * 1024 * 1024
 class AlreadyStarted(Refused):
     """This (job, attempt) was started before, by this agent or an earlier one.
 
-    `seq` is the sequence of the order that started it; 0 if that is unknown.
+    `seq` is the sequence of the order that started it, and `incarnation` the one of the node that
+    the order was for; 0 if that is unknown.
     """
 
-    def __init__(self, text: str, seq: int = 0) -> None:
+    def __init__(self, text: str, seq: int = 0, incarnation: int = 0) -> None:
         super().__init__(text)
         self.seq = seq
+        self.incarnation = incarnation
+
+    def is_by_other(self, seq: int, incarnation: int) -> bool:
+        """Return whether it is certain that another order than this one started the attempt.
+
+        After a restore an order may by chance have the sequence of a lost one, but the node has a
+        later incarnation.
+        """
+        return self.seq not in (0, seq) or self.incarnation not in (0, incarnation)
 
 
 @dataclass(frozen=True)
