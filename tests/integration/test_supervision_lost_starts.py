@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import os
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from supervision_world import WAIT_S, World, kill, world_at
 from services.node_agent.machine import processes
 from services.node_agent.supervision import lost
 from services.node_agent.supervision.agent_socket import AGENT_SOCKET
+from services.node_agent.supervision.supervisor_client import MISSED_EVENTS_EVERY_S
 from services.node_agent.supervisor import records
 from tests.integration.test_siblings_without_descriptors import NONE, limited
 
@@ -80,6 +82,46 @@ async def test_a_start_is_noticed_once_the_agent_has_descriptors_again(
                 await asyncio.sleep(0.05)
         assert "started" not in world.names(key)
     await world.told(key, "started")
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+async def test_end_is_told_once_the_agent_has_descriptors_again(
+    world: World, caplog: pytest.LogCaptureFixture, is_killed: bool
+) -> None:
+    key = await world.shell("job", "while [ ! -e go ]; do sleep 0.02; done; exit 3")
+    await world.told(key, "started")
+    pid = world.supervisors._jobs[key].supervisor_pid
+    with limited(NONE):
+        if is_killed:
+            kill(pid)
+        else:
+            (world.state_dir / "go").mkdir()
+        async with asyncio.timeout(WAIT_S):
+            while "job attempt 1: [Errno 24] Too many open files" not in caplog.text:
+                await asyncio.sleep(0.05)
+        await asyncio.sleep(MISSED_EVENTS_EVERY_S)
+        assert world.names(key) == ["started"]
+    ended = await world.told(key, "exited")
+    assert (ended["exit_code"], ended["reason"]) == (
+        (None, "supervisor_lost") if is_killed else (3, "exited")
+    )
+
+
+async def test_supervisor_that_cannot_be_watched_at_first_runs_its_job(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: int) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(world.supervisors._processes, "watch", fails)
+        key = await world.shell("job", "exec sleep 600")
+        await world.told(key, "started")
+    async with asyncio.timeout(WAIT_S):
+        while (job := world.supervisors._jobs[key]).pidfd < 0:
+            await asyncio.sleep(0.05)
+    kill(job.supervisor_pid)
+    assert (await world.told(key, "exited"))["reason"] == "supervisor_lost"
 
 
 async def test_jobs_start_again_once_the_next_zygote_can_be_started(

@@ -10,6 +10,8 @@ from typing import Any
 
 from libs.common.errors import Refused
 from services.node_agent.machine.cgroups import Limits
+from services.node_agent.supervision import lost
+from services.node_agent.supervisor import order
 
 DEFAULT_OUTPUT_BYTES = 64 * 1024 * 1024
 
@@ -58,3 +60,24 @@ class LaunchRequest:
     account: list[int] = field(default_factory=list)
     elements: Mapping[str, Any] = field(default_factory=dict)
     note: Mapping[str, Any] = field(default_factory=dict)
+
+
+def frame_of(request: LaunchRequest, job_dir: str, agent_socket: str) -> bytes:
+    """Return the order for the zygote. Raises Refused if no process can have the request."""
+    marks = {
+        "MUSTER_JOB_ID": request.job_id,
+        "MUSTER_ATTEMPT": str(request.attempt),
+        "MUSTER_RANK": str(request.rank),
+    }
+    message = {
+        **vars(request),
+        "env": {**request.env, **marks, lost.JOB_DIR_VARIABLE: job_dir},
+        "job_dir": job_dir,
+        "agent_socket": agent_socket,
+    }
+    try:
+        return order.frame_of(order.checked(message))
+    except ValueError as error:
+        raise Refused(
+            f"{request.job_id} attempt {request.attempt} cannot be started: {error}"
+        ) from None

@@ -2,8 +2,8 @@
 restart, and report what happened.
 
 Each (job, attempt) is started at most once: `records.place_marker` writes a durable marker before
-anything is ordered. Supervisors report events in datagrams. A supervisor that cannot report an end
-exits, and the agent sees its pidfd; the agent asks for starts that were not reported. Tests:
+anything is ordered. Supervisors report events in datagrams. Each second the agent looks for starts
+and ends that were not reported, and repeats what failed (`repeating.py`). Tests:
 tests/integration/test_supervision_agent.py, test_supervision_lost_starts.py.
 """
 
@@ -19,7 +19,8 @@ from libs.common.errors import Refused, Unavailable
 from services.node_agent.machine import cgroups
 from services.node_agent.supervision import control_client, lost
 from services.node_agent.supervision.agent_socket import AGENT_SOCKET, bind, lock, received
-from services.node_agent.supervision.launch_request import AlreadyStarted, LaunchRequest
+from services.node_agent.supervision.launch_request import AlreadyStarted, LaunchRequest, frame_of
+from services.node_agent.supervision.repeating import Repeating, ends_of
 from services.node_agent.supervision.supervised_job import (
     Key,
     Known,
@@ -29,7 +30,7 @@ from services.node_agent.supervision.supervised_job import (
 )
 from services.node_agent.supervision.supervisor_processes import SupervisorProcesses
 from services.node_agent.supervision.zygote_link import ZygoteLink, ZygoteLost
-from services.node_agent.supervisor import order, records
+from services.node_agent.supervisor import records
 from services.node_agent.supervisor.records import ExitRecord
 
 ORDERS_MAX = 3
@@ -67,6 +68,7 @@ class SupervisorClient:
         self._serving: dict[int, SupervisedJob] = {}
         self._known: list[Known] = []
         self._tasks: set[asyncio.Task[None]] = set()
+        self._repeating = Repeating()
 
     async def start(self) -> None:
         """Adopt the jobs on disk, clean up what lost its supervisor, and start the zygote."""
@@ -116,7 +118,7 @@ class SupervisorClient:
             ignore_lease=request.ignore_lease,
             tenant=str(request.note.get("tenant", "")),
         )
-        job.order = self._frame(request, job.job_dir)
+        job.order = frame_of(request, job.job_dir, f"{self.state_dir}/{AGENT_SOCKET}")
         summary = {
             "job_id": request.job_id,
             "attempt": request.attempt,
@@ -147,7 +149,14 @@ class SupervisorClient:
         if "error" in reply:
             self._settle(job, f"no supervisor was started: {reply['error']}")
         else:
-            self._watch(job, reply["supervisor_pid"], reply["start_ticks"])
+            self._repeating.run(
+                self._watch_forked, job, reply["supervisor_pid"], reply["start_ticks"]
+            )
+
+    def _watch_forked(self, job: SupervisedJob, pid: int, start_ticks: int) -> None:
+        """Watch a supervisor that was forked, unless it went on to another job since a failure."""
+        if not job.exited and (job.supervisor_pid != pid or self._serving.get(pid) is job):
+            self._watch(job, pid, start_ticks)
 
     def known(self) -> list[Known]:
         """Return the attempts that `start` found on disk, less those that were forgotten."""
@@ -256,25 +265,6 @@ class SupervisorClient:
         except KeyError:
             raise Refused(f"no job {key[0]} attempt {key[1]} on this node") from None
 
-    def _frame(self, request: LaunchRequest, job_dir: str) -> bytes:
-        marks = {
-            "MUSTER_JOB_ID": request.job_id,
-            "MUSTER_ATTEMPT": str(request.attempt),
-            "MUSTER_RANK": str(request.rank),
-        }
-        paths = {"job_dir": job_dir, "agent_socket": f"{self.state_dir}/{AGENT_SOCKET}"}
-        message = {
-            **vars(request),
-            "env": {**request.env, **marks, lost.JOB_DIR_VARIABLE: job_dir},
-            **paths,
-        }
-        try:
-            return order.frame_of(order.checked(message))
-        except ValueError as error:
-            raise Refused(
-                f"{request.job_id} attempt {request.attempt} cannot be started: {error}"
-            ) from None
-
     async def _ask(
         self, job: SupervisedJob, request: dict[str, Any], timeout_s: float | None
     ) -> dict[str, Any] | None:
@@ -319,6 +309,9 @@ class SupervisorClient:
     def _supervisor_gone(self, job: SupervisedJob) -> None:
         """Deliver the end of the job, order it again if nothing was executed, or clean up."""
         self._unwatch(job)
+        self._repeating.run(self._follow_end, job)
+
+    def _follow_end(self, job: SupervisedJob) -> None:
         record = records.read_exit(job.job_dir)
         if record is not None:
             self._deliver(job, record)
@@ -344,20 +337,23 @@ class SupervisorClient:
         task.add_done_callback(self._tasks.discard)
 
     async def _settle_lost(self, job: SupervisedJob, why: str) -> None:
-        identity, record = await asyncio.to_thread(
-            lost.settle, job.job_dir, *job.key, job.rank, why
-        )
-        if identity is not None:
-            self._watch(job, identity["pid"], identity["start_ticks"])
-        elif record is not None:
-            self._deliver(job, record)
+        try:
+            identity, record = await asyncio.to_thread(
+                lost.settle, job.job_dir, *job.key, job.rank, why
+            )
+            if identity is not None:
+                self._watch(job, identity["pid"], identity["start_ticks"])
+            elif record is not None:
+                self._deliver(job, record)
+        except OSError as error:
+            self._repeating.later(error, self._settle, job, why)
 
     def _receive(self) -> None:
         """Handle the events that supervisors sent. The records on disk say what really happened."""
         for event in received(self._events):
             job = self._jobs.get((event.job_id, event.attempt))
             if job is not None:
-                self._event_came(job, event.event)
+                self._repeating.run(self._event_came, job, event.event)
 
     def _event_came(self, job: SupervisedJob, event: str) -> None:
         if event == "started":
@@ -383,15 +379,19 @@ class SupervisorClient:
     async def _notice_missed_events(self) -> None:
         """Ask the supervisors that have not reported a start, in case the datagram was lost.
 
-        A lost "exited" is noticed by the supervisor's death. What fails is tried again.
+        Deliver the ends that were recorded and not told. What failed is tried again.
         """
         while True:
+            self._repeating.repeat()
+            running = [job for job in self._jobs.values() if not job.exited]
+            for job, record in await asyncio.to_thread(ends_of, running):
+                self._repeating.run(self._deliver, job, record)
             for job in [job for job in self._jobs.values() if job.pidfd >= 0 and not job.started]:
                 try:
                     reply = await self._ask(job, {"op": "status"}, STATUS_TIMEOUT_S)
                     if reply is not None and reply["executed"]:
                         self._begin(job)
                 except (Refused, Unavailable, OSError) as error:
-                    name = f"{job.key[0]} attempt {job.key[1]}"
-                    logger.warning("cannot tell whether %s has started: %s", name, error)
+                    text = "cannot tell whether %s attempt %d has started: %s"
+                    logger.warning(text, *job.key, error)
             await asyncio.sleep(MISSED_EVENTS_EVERY_S)

@@ -38,8 +38,13 @@ class SupervisorProcesses:
             pidfd = os.pidfd_open(pid)
         except ProcessLookupError:
             return -1
-        if not processes.is_living(pid, start_ticks):
-            os.close(pidfd)
+        is_living = False
+        try:
+            is_living = processes.is_living(pid, start_ticks)
+        finally:
+            if not is_living:
+                os.close(pidfd)
+        if not is_living:
             return -1
         self._watched[pid] = _Watched(start_ticks, pidfd)
         self._loop.add_reader(pidfd, self._ended, pid)
