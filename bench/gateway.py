@@ -71,8 +71,8 @@ SLOW = b'{"model":"m","stream":true,"slow":true,' + TALK + b"}"
 
 
 class Rig(NamedTuple):
-    """Where the load goes, the gateway's process and the bare proxy's, the cluster, and a limited
-    tenant's key.
+    """The target of the load, the gateway's process and the bare proxy's, the cluster, and a
+    limited tenant's key.
     """
 
     direct: tuple[int, ...]

@@ -53,7 +53,7 @@ class Loss(NamedTuple):
 
 
 class Beats:
-    """What the attempts of the job wrote: the first and the last time of each."""
+    """The marks that the attempts of the job wrote: the first and the last time of each."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

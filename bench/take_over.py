@@ -53,7 +53,7 @@ FILLER: Final = "gateway-b"
 
 
 class Watcher:
-    """What a reader of the log has seen: terms, and the first placement of each."""
+    """The observations of a reader of the log: terms, and the first placement of each."""
 
     def __init__(self, log: JetStreamLog) -> None:
         self.log = log

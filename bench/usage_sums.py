@@ -1,4 +1,4 @@
-"""How far the bill is from what was used: 10,000 jobs and 100,000 requests, with kills in between.
+"""Measure how far the bill is from real use: 10,000 jobs and 100,000 requests, with kills between.
 
 The folds, quota and the bill are the real ones, in virtual time (tests/usage_world.py). Every
 figure but the counts must be 0.

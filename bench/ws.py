@@ -89,7 +89,7 @@ class Subscriber(asyncio.Protocol):
             self.data = self.data[first + length :]
 
     def _size(self) -> tuple[int, int] | None:
-        """Where the first frame's text begins, and how long it is; None if it is not whole."""
+        """Return where the first frame's text begins, and its length; None if it is not whole."""
         if len(self.data) < 2:
             return None
         short = self.data[1]

@@ -1,4 +1,4 @@
-"""How often `muster diagnose` names the right rank first, and how long it takes.
+"""Measure how often `muster diagnose` names the right rank first, and how long it takes.
 
 A job of 32 Python ranks on 4 nodes runs steps with collectives in a ring. One fault is planted in a
 random rank, and the job is diagnosed by the gateway of a real cluster: 8 kinds of faults, 20 seeds.

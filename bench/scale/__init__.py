@@ -1,4 +1,4 @@
-"""How far a cluster scales: 8, 128 and 1,250 nodes of 8 GPUs on one machine.
+"""Measure how far a cluster scales: 8, 128 and 1,250 nodes of 8 GPUs on one machine.
 
 The control plane is real: nats-server, scheduler, quota, audit and gateway as processes. The agents
 are real `Agent` objects with a connection and a key each, many to a process (`swarm.py`); only

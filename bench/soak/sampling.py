@@ -1,4 +1,4 @@
-"""What processes use, from /proc, and what the servers of the bus hold, from their monitors."""
+"""Sample what processes use, from /proc, and what the servers of the bus hold."""
 
 import asyncio
 import csv

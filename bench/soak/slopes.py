@@ -25,7 +25,7 @@ class Slope(msgspec.Struct, frozen=True):
 
     @property
     def is_flat(self) -> bool:
-        """Whether the interval contains zero."""
+        """Return whether the interval contains zero."""
         return abs(self.per_hour) <= self.half_width
 
 

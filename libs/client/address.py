@@ -1,4 +1,4 @@
-"""Which cluster and which key a client uses: its arguments over the environment over the profile.
+"""Choose the cluster and the key of a client: its arguments over the environment over the profile.
 
 Tests: tests/unit/test_client_address.py.
 """

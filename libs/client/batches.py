@@ -1,4 +1,4 @@
-"""How many jobs go into one request, and the errors of its refused ones.
+"""Divide jobs into requests, and build the errors of the refused ones.
 
 Pure. Tests: tests/unit/test_client_batches.py.
 """

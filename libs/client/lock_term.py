@@ -1,4 +1,4 @@
-"""How long a holder may count on its lock, by its own boot clock.
+"""Compute how long a holder may count on its lock, by its own boot clock.
 
 Pure. The time to live counts from when the last successful request was sent, which is before the
 scheduler granted it. The command ends the work before that time has passed. The same rule runs in

@@ -1,4 +1,4 @@
-"""When a request is repeated, and after which pause.
+"""Decide when a request is repeated, and after which pause.
 
 Pure: the clock and the random number are arguments. A request that may have been carried out is
 repeated only if it is repeatable. Tests: tests/unit/test_client_retries.py.

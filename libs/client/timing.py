@@ -1,4 +1,4 @@
-"""How long the client waits: for connections, for answers, and for a gateway that is away.
+"""Times for which the client waits: for connections, for answers, and for a gateway that is away.
 
 Pure.
 """

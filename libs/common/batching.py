@@ -1,4 +1,4 @@
-"""How the gateway gathers requests to a model into batches."""
+"""The rules by which the gateway gathers requests to a model into batches."""
 
 import msgspec
 

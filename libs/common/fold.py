@@ -1,4 +1,4 @@
-"""How a commit changes the cluster's state, by the same rule in every reader.
+"""Apply commits to the cluster's state, by the same rule in every reader.
 
 Pure and total. A fact is counted in `ignored` and changes nothing if a life table does not allow
 it, if it is about a closed attempt, an older incarnation or an older epoch, or if its writer may

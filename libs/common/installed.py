@@ -1,4 +1,4 @@
-"""Which version of this program runs."""
+"""Return the version of this program."""
 
 from typing import Final
 

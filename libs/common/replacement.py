@@ -1,4 +1,4 @@
-"""Whether the store of one of the log's servers may be emptied, by what the servers tell.
+"""Decide whether the store of one of the log's servers may be emptied, by what the servers tell.
 
 Gateways check it before they order a replacement, and the process beside the server checks it again
 before it obeys. Pure. Tests: tests/unit/test_log_servers.py, tests/unit/test_server_answers.py.

@@ -1,4 +1,4 @@
-"""Whether the services of the head work: each has a leader, and keeps it.
+"""Check that the services of the head work: each has a leader, and keeps it.
 
 The gateway alone answers most requests also while no scheduler runs, so an answer says nothing
 about the other services. Pure. Tests: tests/unit/test_deploy_leaders.py.

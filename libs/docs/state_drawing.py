@@ -27,7 +27,7 @@ class Arrow(NamedTuple):
 
 
 class Box(NamedTuple):
-    """Where a state stands: the left upper corner and the size."""
+    """The position of a state: the left upper corner and the size."""
 
     x: int
     y: int

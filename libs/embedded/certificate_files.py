@@ -1,4 +1,4 @@
-"""Where the certificates and keys of a cluster are. `certificates.py` makes them.
+"""Paths of the certificates and keys of a cluster. `certificates.py` makes them.
 
 A start without other machines needs the names alone, and not the library for certificates.
 """

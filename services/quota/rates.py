@@ -40,7 +40,7 @@ class Given(msgspec.Struct):
 
 
 class Mark(msgspec.Struct, frozen=True, array_like=True):
-    """How much of an account's budget may have been given; 0 for a part without a limit."""
+    """The part of an account's budget that may have been given; 0 for a part without a limit."""
 
     tenant: TenantId
     account: str

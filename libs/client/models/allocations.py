@@ -9,7 +9,7 @@ from libs.client.display import Shown
 
 
 class HoldingPolicy(Shown):
-    """How devices were placed, and how the holding ends.
+    """The rules by which devices were placed, and by which the holding ends.
 
     `expires_s` is as requested; null for a job, which ends with its command.
     """

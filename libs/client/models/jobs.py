@@ -184,7 +184,7 @@ class Ahead(Shown):
 
 
 class Estimate(Shown):
-    """When the job may start, in seconds from now, if nothing changes.
+    """The estimated start of the job, in seconds from now, if nothing changes.
 
     `basis` says how that was computed. `in_s` is null if there is no estimate; `basis` says why.
     """

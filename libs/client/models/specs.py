@@ -216,7 +216,7 @@ class DryRun(Shown):
 
 
 class BatchProblem(Shown):
-    """Why a job of a batch was refused: the problem that `POST /v1/jobs` would have answered.
+    """The refusal of one job of a batch: the problem that `POST /v1/jobs` would have answered.
 
     `retry_after_s`: the seconds after which the job may be submitted again; null if that does not
     help.

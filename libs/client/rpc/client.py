@@ -230,7 +230,7 @@ class ClusterClient:
 
     @property
     def away_s(self) -> float:
-        """How long a wait outlives a gateway that does not answer."""
+        """Return how long a wait outlives a gateway that does not answer."""
         return self._away_s
 
 

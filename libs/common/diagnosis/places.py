@@ -1,4 +1,4 @@
-"""Where a process is, by its Python stack: in a collective, at its device, in a lock. Pure.
+"""Find where a process is, by its Python stack: in a collective, at its device, in a lock. Pure.
 
 Frames of the standard library and of installed packages say what the process does; the innermost
 frame of the user's own code says where. Two ranks in the same collective are at the same place

@@ -60,14 +60,14 @@ class Rank(NamedTuple):
 
     @property
     def is_idle(self) -> bool:
-        """Whether the process used no CPU, moved no bytes, and its device is idle."""
+        """Return whether the process used no CPU, moved no bytes, and its device is idle."""
         process = self.process
         is_quiet = ALL * process.cpu_ms <= IDLE * process.watched_ms and process.moved_bytes <= 0
         return is_quiet and self.busy_percent <= IDLE
 
     @property
     def is_still(self) -> bool:
-        """Whether every look found it at the same place."""
+        """Return whether every look found it at the same place."""
         return len(set(self.seen)) == 1
 
     @property

@@ -91,7 +91,7 @@ def _stopped(seen: Seen) -> Verdict | None:
 
 
 def _silent(seen: Seen) -> Verdict | None:
-    """A node that gives no evidence, while all ranks elsewhere wait."""
+    """Return the verdict `silent`: a node gives no evidence while all ranks elsewhere wait."""
     silent = [node for node in seen.nodes if node.error]
     if not silent or not seen.ranks or len(seen.waits) < len(seen.ranks):
         return None
@@ -106,7 +106,10 @@ def _silent(seen: Seen) -> Verdict | None:
 
 
 def _recorded(seen: Seen) -> Verdict | None:
-    """A rank that has not begun a collective which others wait in, by their flight recorders."""
+    """Return the verdict on a rank that has not begun the collective in which others wait.
+
+    The flight recorders of the ranks tell.
+    """
     by_group: dict[str, dict[int, e.Collective]] = {}
     for number, rank in seen.ranks.items():
         for one in rank.process.collectives:
@@ -176,7 +179,7 @@ def _other_op(seen: Seen, inside: Mapping[int, e.Collective], op: str, what: str
 
 
 def _unreached(seen: Seen) -> Verdict | None:
-    """A rank that NCCL's RAS cannot reach, or that began fewer collectives than the others.
+    """Return the verdict on a rank that NCCL's RAS cannot reach, or that began fewer collectives.
 
     The ranks of a communicator are those of the job only if it has all of them.
     """
@@ -204,7 +207,7 @@ def _unreached(seen: Seen) -> Verdict | None:
 
 
 def _apart(seen: Seen) -> Verdict | None:
-    """Ranks that are in no collective while nearly all others are: these wait for them."""
+    """Return the verdict `apart` or `slow`: nearly all ranks wait for some in no collective."""
     free = [rank for rank in seen.ranks.values() if rank.waiting <= FREE_AT_MOST]
     waits = seen.waits
     if not seen.has_looks or not free or not is_majority(len(waits), len(free), seen):
@@ -225,7 +228,7 @@ def _apart(seen: Seen) -> Verdict | None:
 
 
 def _mismatch(seen: Seen) -> Verdict | None:
-    """Ranks that wait in another collective than nearly all others."""
+    """Return the verdict `mismatch`: ranks wait in another collective than nearly all others."""
     by_place: dict[Place, list[Rank]] = {}
     for rank in seen.waits:
         by_place.setdefault(rank.place, []).append(rank)
@@ -248,7 +251,7 @@ def _mismatch(seen: Seen) -> Verdict | None:
 
 
 def _link(seen: Seen) -> Verdict | None:
-    """All ranks wait in collectives, and the links of one device have errors."""
+    """Return the verdict `link`: all ranks wait, and the links of one device have errors."""
     if not seen.ranks or not is_majority(len(seen.waits), 0, seen):
         return None
     devices = [(device, node) for node in seen.nodes for device in node.devices]
@@ -294,7 +297,7 @@ def _input(seen: Seen) -> Verdict | None:
 
 
 def _roll_call(seen: Seen) -> Verdict | None:
-    """Ranks that are elsewhere than nearly all others, which may wait on their devices.
+    """Return the verdict on ranks that are elsewhere than nearly all others.
 
     A program that waits for its device shows no collective: its stack ends where it reads a result.
     """

@@ -1,1 +1,1 @@
-"""How each kind of fact changes the state: one function per kind, pure and total."""
+"""Apply facts to the cluster's state: one function per kind, pure and total."""

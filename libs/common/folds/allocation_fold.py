@@ -1,4 +1,4 @@
-"""How facts change the time of an allocation: one function per kind, named after it.
+"""Apply facts about the times of allocations: one function per kind, named after it.
 
 Pure and total, called by `fold.apply` only. The latest time counts, whatever happened to the
 attempt meanwhile, so both kinds commute with the scheduler's decisions.

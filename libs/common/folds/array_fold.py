@@ -1,4 +1,4 @@
-"""How facts change arrays: elements begin and end, arrays and elements are cancelled.
+"""Apply facts about arrays: elements begin and end, arrays and elements are cancelled.
 
 Pure and total, called by `fold.apply` and `job_fold.py`. An array is a job that waits in the queue
 and is never placed. Its elements begin one by one, in order, each as a job of its own, so elements

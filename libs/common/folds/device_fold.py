@@ -1,4 +1,4 @@
-"""How each fact about a device changes it: one function per kind, named after the kind.
+"""Apply facts about devices to the cluster's state: one function per kind, named after the kind.
 
 Pure and total, called by `fold.apply` only. Health and service are separate, so that facts of a
 gateway commute with facts of the node. A device that is not healthy degrades its node.

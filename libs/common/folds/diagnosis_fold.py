@@ -1,4 +1,4 @@
-"""How JobDiagnosed changes a job: the last diagnoses are kept.
+"""Apply JobDiagnosed to a job: keep the last diagnoses.
 
 Pure and total, called by `fold.apply` only.
 """

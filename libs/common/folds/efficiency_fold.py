@@ -1,4 +1,4 @@
-"""How facts about prices and idle devices change the state, and what an ended attempt used.
+"""Apply facts about prices and idle devices, and sum up what an ended attempt used.
 
 Pure and total, called by `fold.apply` and `job_fold.py` only.
 """

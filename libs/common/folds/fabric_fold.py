@@ -1,4 +1,4 @@
-"""How each fact about the fabric changes it: one function per kind, named after the kind.
+"""Apply facts about the fabric to the cluster's state: one function per kind, named after the kind.
 
 Pure and total, called by `fold.apply` only. A node's report counts only for the round that is open
 and for the pair that was ordered, so what a node writes reaches no other row. A report that comes

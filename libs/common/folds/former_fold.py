@@ -1,4 +1,4 @@
-"""How undeployed models leave the state, and what a later deployment of the name gets of them.
+"""Remove undeployed models from the state, and keep what a later deployment of the name gets.
 
 Pure and total, called by `model_fold` only, for facts of gateways. A model leaves at a deployment
 of any model, an hour after its undeployment and the end of its last replica. So no decision about

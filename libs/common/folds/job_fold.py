@@ -1,4 +1,4 @@
-"""How each fact about a job changes it: one function per kind, named after the kind.
+"""Apply facts about jobs to the cluster's state: one function per kind, named after the kind.
 
 Pure and total, called by `fold` only. The target states are in `life/job_life.py`. Facts about
 members are in `member_fold.py`.

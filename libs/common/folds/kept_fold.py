@@ -1,4 +1,4 @@
-"""How each fact about resident data changes it: one function per kind.
+"""Apply facts about resident data to the cluster's state: one function per kind.
 
 Pure and total, called by `fold.apply` only. A fact about an earlier request changes nothing. An
 entry without bytes of the ledger holds none of the node's memory.

@@ -1,4 +1,4 @@
-"""How facts about tenants and their keys change them: one function per kind, named after the kind.
+"""Apply facts about tenants and their keys: one function per kind, named after the kind.
 
 Pure and total, called by `fold.apply` only. A revoked key leaves the state at once, an expired one
 after a while. A removed tenant has no keys, whatever the order of the gateways' facts. Tests:

@@ -1,4 +1,4 @@
-"""How the facts about locks change the cluster: one function per kind.
+"""Apply facts about locks to the cluster's state: one function per kind.
 
 Pure and total, called by `fold.py` alone. Facts of gateways only add claims and marks, and facts of
 the scheduler only name claims that exist, so both commute while the scheduler works ahead. Ended

@@ -1,4 +1,4 @@
-"""How each fact about one member of an attempt changes it: one function per kind.
+"""Apply facts about members of attempts to the cluster's state: one function per kind.
 
 Pure and total, called by `fold` only. A member's facts count only for the current attempt. The
 job's state follows from its members' states alone, so the order of two nodes' facts does not

@@ -1,4 +1,4 @@
-"""How each fact about the membership of a machine changes it: one function per kind.
+"""Apply facts about the membership of machines: one function per kind.
 
 Pure and total, called by `fold.apply` only. The gateways' facts about a node are stored separately
 from the node's own, so NodeRegistered commutes with them. A removal is final, whatever the order of

@@ -1,4 +1,4 @@
-"""How each fact about a model or its replicas changes them: one function per kind.
+"""Apply facts about models and their replicas: one function per kind.
 
 Pure and total, called by `fold.apply` and `job_fold` only. Facts of the scheduler about replicas
 commute with facts of the gateways: the place of replicas in the queue is the one of the model's

@@ -1,4 +1,4 @@
-"""How each fact about a node changes it: one function per kind, named after the kind.
+"""Apply facts about nodes to the cluster's state: one function per kind, named after the kind.
 
 Pure and total, called by `fold.apply` only. `lost` and `returned` are highest incarnations, never
 toggles, so a NodeLost and a NodeRegistered that crossed on the wire lead to the same state in every

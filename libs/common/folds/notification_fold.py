@@ -1,4 +1,4 @@
-"""How facts about notifications change the state: which destinations there are.
+"""Apply facts about notifications to the cluster's state: which destinations there are.
 
 Pure and total, called by `fold.apply` alone.
 """

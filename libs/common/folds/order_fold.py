@@ -1,4 +1,4 @@
-"""How facts change queues, dependencies and tenants' use, the inputs of the queue's order.
+"""Apply facts about queues, dependencies and tenants' use, the inputs of the queue's order.
 
 Pure and total, called by `fold.apply` and `job_fold.py`. A change of a job is folded whatever
 happened to the job meanwhile, so that it commutes with the scheduler's decisions.

@@ -1,4 +1,4 @@
-"""How the facts of preemption change a job: one function per kind, named after the kind.
+"""Apply facts about preemption to jobs: one function per kind, named after the kind.
 
 Pure and total, called by `fold.apply` only. Checkpoints are stored whatever happened to the attempt
 meanwhile, so that they commute with the scheduler's decisions.

@@ -1,4 +1,4 @@
-"""How the facts of reservations change the cluster: one function per kind.
+"""Apply facts about reservations to the cluster's state: one function per kind.
 
 Pure and total, called by `fold.apply` alone.
 """

@@ -1,4 +1,4 @@
-"""How facts about secrets change the state: which names each tenant has.
+"""Apply facts about secrets to the cluster's state: which names each tenant has.
 
 Pure and total, called by `fold.apply` alone.
 """

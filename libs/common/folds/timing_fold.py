@@ -1,4 +1,4 @@
-"""How each fact about the cluster's timing changes it.
+"""Apply facts about the cluster's timing.
 
 Pure and total, called by `fold.apply` only.
 """

@@ -1,4 +1,4 @@
-"""How facts about the use of models change the replicas: what each key used of an attempt, until
+"""Apply facts about the use of models to replicas: what each key used of an attempt, until
 quota has charged it.
 
 Pure and total, called by `fold.apply` only. Late reports about a charged attempt change nothing, so

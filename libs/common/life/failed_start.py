@@ -1,4 +1,4 @@
-"""Why the process of a member never began, in words for users.
+"""Reasons why the process of a member never began, in words for users.
 
 Pure. The node's supervisor records the reason and a detail; users see the same sentence in `muster
 why`, `muster describe` and the dashboard. Tests: tests/unit/test_failed_start.py.

@@ -4,6 +4,6 @@ import msgspec
 
 
 class PullReport(msgspec.Struct, frozen=True):
-    """How far the pull of each attempt's image is, in words, by `model.attempt_key`."""
+    """The progress of the pull of each attempt's image, in words, by `model.attempt_key`."""
 
     progress: dict[str, str] = {}

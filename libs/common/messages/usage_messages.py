@@ -23,7 +23,7 @@ FURTHER: Final = (GPU, JOB, *PERIODS)
 
 
 class Name(NamedTuple):
-    """What tells lines apart. A line has one currency, so that costs add up."""
+    """The key of a usage line. A line has one currency, so that costs add up."""
 
     payer: str
     tenant: str

@@ -45,7 +45,7 @@ class Span(NamedTuple):
 
 
 class Work:
-    """What a task works for: a trace, and the span below which its spans hang.
+    """The purpose of a task: a trace, and the span below which its spans hang.
 
     `asks_left` bounds its questions over the bus that carry the trace on: a request that follows
     the output of a job for hours asks without end.

@@ -146,7 +146,7 @@ class Node(msgspec.Struct):
 
     @property
     def withheld(self) -> str:
-        """Why the node takes no new work for now, although it is usable; empty: it takes some."""
+        """Return why the node takes no new work although it is usable; empty: it takes some."""
         if self.unguarded:
             return f"its lease watchdog is missing: {self.unguarded}"
         return self.hold_reason if self.is_held else ""

@@ -49,7 +49,7 @@ class TraceFile(msgspec.Struct, frozen=True):
 
 
 class Alignment(msgspec.Struct, frozen=True):
-    """How to move one process's events.
+    """The shift of one process's events.
 
     `origin_ns` is the zero of the result on the reference clock. `before` and `after` are the clock
     of this node, measured before and after the trace. `place` numbers the file among all files of

@@ -31,7 +31,7 @@ class Exchange(NamedTuple):
 
 
 class ClockOffset(msgspec.Struct, frozen=True, array_like=True):
-    """How far a node's clock is ahead of the asker's, and the largest error of that.
+    """The time by which a node's clock is ahead of the asker's, and the largest error of that.
 
     `at_ns` is the moment of the measurement on the asker's clock.
     """

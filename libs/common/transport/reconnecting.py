@@ -1,4 +1,4 @@
-"""How a connection leaves a NATS server: at once, and towards another one.
+"""Move a connection away from a NATS server: at once, and to another one.
 
 A frozen server acknowledges nothing, but its kernel accepts new connections. nats-py alone would
 wait up to 30 s for the server's end of a TLS session, and then might choose the same server again.

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 
 class Cause(StrEnum):
-    """Why a device call failed, the same for all vendors."""
+    """The cause of a failed device call, the same for all vendors."""
 
     OUT_OF_MEMORY = "OUT_OF_MEMORY"
     INVALID_VALUE = "INVALID_VALUE"

@@ -1,4 +1,4 @@
-"""How often this process uses each device's primary context: created once, destroyed once.
+"""Count the uses of each device's primary context in this process: created once, destroyed once.
 
 Tests: tests/vendors/test_contexts.py.
 """

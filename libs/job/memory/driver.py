@@ -42,7 +42,7 @@ class MemoryDriver(Protocol):
 
 
 class Grants(Protocol):
-    """Where a pool gets physical memory from."""
+    """The source of a pool's physical memory."""
 
     def grant(self, device: int, size: int) -> int:
         """Return a handle of `size` bytes. Raises DeviceError OUT_OF_MEMORY if it is refused."""

@@ -233,7 +233,7 @@ class Pool:
 
     @property
     def closed(self) -> bool:
-        """Whether the pool refuses all calls."""
+        """Return whether the pool refuses all calls."""
         return bool(self._refusal)
 
     def __enter__(self) -> "Pool":

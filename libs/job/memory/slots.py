@@ -1,4 +1,4 @@
-"""Which physical chunk is mapped in which slot of a pool's address range, and the moves.
+"""Keep which physical chunk is mapped in which slot of a pool's address range, and the moves.
 
 A fault of the driver in the middle of a move leaves each chunk in one slot, or gives it back; the
 caller learns what is mapped first, and raises the fault afterwards with `raise_fault`.

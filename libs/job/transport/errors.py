@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Cause(StrEnum):
-    """Why a call of a link failed."""
+    """The cause of a failed call of a link."""
 
     STALLED = "STALLED"
     BROKEN = "BROKEN"

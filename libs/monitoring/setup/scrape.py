@@ -1,4 +1,4 @@
-"""What Prometheus must scrape, as a part of its configuration. Pure.
+"""Write the part of Prometheus' configuration that says what it scrapes. Pure.
 
 Tests: tests/unit/test_scrape_text.py.
 """

@@ -36,7 +36,7 @@ ALL: Final = 3
 
 
 class Row(NamedTuple):
-    """How far each role reaches on a route."""
+    """The reach of each role on a route."""
 
     viewer: int
     member: int

@@ -59,7 +59,7 @@ class Session(msgspec.Struct, frozen=True, array_like=True):
 
 
 class MinuteBudget:
-    """How often each name did something in the present minute: at most `most` times.
+    """The uses of each name in the present minute: at most `most` of them.
 
     More than NAMES_MAX names in one minute are refused.
     """

@@ -1,4 +1,4 @@
-"""How fast the log grows, and for how many days it has room.
+"""Estimate the growth of the log, and for how many days it has room.
 
 Pure. Tests: tests/unit/test_log_growth.py.
 """

@@ -1,4 +1,4 @@
-"""Which protobuf type a JSON schema becomes.
+"""Choose the protobuf type for a JSON schema.
 
 Pure. A text or a number alike becomes a text, because the routes read both. JSON of any form
 becomes a well-known type of protobuf, whose numbers are doubles. Tests:

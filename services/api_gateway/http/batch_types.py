@@ -7,7 +7,7 @@ from services.api_gateway.views.jobs import JobShown
 
 
 class BatchProblem(msgspec.Struct):
-    """Why a job of a batch was refused: the problem that `POST /v1/jobs` would have answered.
+    """The refusal of one job of a batch: the problem that `POST /v1/jobs` would have answered.
 
     `retry_after_s`: the seconds after which the job may be submitted again; null if that does not
     help.

@@ -1,4 +1,4 @@
-"""Which models have series of their own in a gateway's metrics; the others share one.
+"""Choose the models that have series of their own in a gateway's metrics; the others share one.
 
 Pure. A request is counted under one label from its beginning to its end. Tests:
 tests/unit/test_model_labels.py.

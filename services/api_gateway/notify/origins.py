@@ -1,4 +1,4 @@
-"""Whose the jobs are that have left the state: from the log and the archive.
+"""Find the owners of jobs that have left the state, in the log and the archive.
 
 A sender that continues after an outage reads facts about jobs that ended long ago. Their tenant is
 in the first commit about the job. Tests: tests/integration/test_notify_delivery.py.

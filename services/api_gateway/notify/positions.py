@@ -21,7 +21,7 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """What a destination has got: every chosen fact up to fact `position` of commit `seq`.
+    """The progress of a destination: it has every chosen fact up to `position` of commit `seq`.
 
     `created_seq` tells this destination from an earlier one in the same slot. `failures` counts the
     tries that failed since the last success, `error` is the reason of the last one. `skipped`

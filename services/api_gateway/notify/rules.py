@@ -40,7 +40,7 @@ class About(msgspec.Struct, frozen=True):
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """Whose a job is, and what it is called."""
+    """The owner and the name of a job."""
 
     tenant: str
     user: str = ""

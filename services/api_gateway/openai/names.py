@@ -1,4 +1,4 @@
-"""Which model a name stands for, for each tenant.
+"""Find the model that a name stands for, for each tenant.
 
 Pure. A tenant's own models come first: their names, then their aliases, then the names that their
 servers know, then their adapters. Then come models that other tenants share with it; of two with

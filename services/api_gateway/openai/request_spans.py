@@ -36,7 +36,7 @@ OPEN_MAX: Final = 16
 
 
 class RequestSpans(Protocol):
-    """What the way of a request tells of itself."""
+    """The spans of one request's way."""
 
     @property
     def trace_id(self) -> str:

@@ -15,7 +15,7 @@ PACKAGE: Final = "muster.v1"
 
 
 class Kind(Enum):
-    """How the messages of a method travel."""
+    """The form in which the messages of a method travel."""
 
     ONE = "one message, one answer"
     RAW = "one message with bytes, one answer"
@@ -72,7 +72,7 @@ class Method(NamedTuple):
 
     @property
     def has_body(self) -> bool:
-        """Whether the fields of a message that are not in the path become a JSON body."""
+        """Return whether the fields of a message that are not in the path become a JSON body."""
         return self.verb != "GET" and self.sends and self.kind is not Kind.RAW
 
 

@@ -51,7 +51,7 @@ CODES: Final = {
 
 
 class Refusal(NamedTuple):
-    """How a call ends that was not carried out."""
+    """The end of a call that was not carried out."""
 
     code: StatusCode
     detail: str

@@ -1,4 +1,4 @@
-"""Which replicas have which LoRA adapters, and where a request to an adapter goes.
+"""Keep which replicas have which LoRA adapters, and choose where a request to one goes.
 
 `Residency` holds that for one model in one gateway. `groups` is the rule: first the replicas that
 have the adapter, then those with a free slot, then those whose least recently used adapter no
@@ -27,7 +27,7 @@ class Wanted(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """Why a replica could not load a version of an adapter, and until when that counts."""
+    """The reason why a replica could not load a version of an adapter, and until when it counts."""
 
     version: int
     why: str

@@ -77,7 +77,7 @@ class Sent(Generic[Replica]):
 
     @property
     def processed_ns(self) -> int:
-        """When the input counts as processed if no first token was seen."""
+        """Return when the input counts as processed if no first token was seen."""
         if not self.is_streamed:
             return self.began_ns + self.expected_ns
         return self.began_ns + min(PROCESSED_MAX_NS, _late_after_ns(self))

@@ -60,7 +60,7 @@ class HeldNode(msgspec.Struct):
 
 
 class HoldingPolicy(msgspec.Struct):
-    """How devices were placed, and how the holding ends.
+    """The rules by which devices were placed, and by which the holding ends.
 
     `expires_s` is as requested; null for a job, which ends with its command.
     """

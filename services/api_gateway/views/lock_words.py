@@ -1,4 +1,4 @@
-"""What the facts about locks say, in a line. Pure. Tests: tests/unit/test_history_words.py."""
+"""Word each fact about locks in a line. Pure. Tests: tests/unit/test_history_words.py."""
 
 from collections.abc import Callable
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""Whether a backup holds the uploads that its commits need, although some are removed meanwhile.
+"""Check that a backup holds the uploads that its commits need, although some are removed meanwhile.
 
 No commit says that an upload was removed, so the entries of the bucket are compared with the state
 at the backup's sequence. Tests: tests/integration/test_backup_uploads.py.

@@ -1,4 +1,4 @@
-"""How each observation changes the state of the agent's core.
+"""Apply observations to the state of the agent's core.
 
 Pure. Guards decide here which orders, leases and desired states count: those of an older epoch, of
 another incarnation or of an older sequence are ignored. Tests: tests/unit/test_agent_decide.py.

@@ -25,7 +25,7 @@ MICRO: Final = 1_000
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """What a device shows; None: its driver does not report it.
+    """The values that a device shows; None: its driver does not report it.
 
     `energy_mj` is a counter. `jobs` is the number of attempts that work on the device now.
     """

@@ -1,4 +1,4 @@
-"""Whether a job hangs: its devices are busy, and no sign of progress changes for its hang timeout.
+"""Detect a job that hangs: busy devices, and no sign of progress for its hang timeout.
 
 Pure. `job_watch.py` collects the signs of progress. CPU time is not a sign, because a process that
 waits for a device usually spins (docs/health.md). Time counts between samples and starts again

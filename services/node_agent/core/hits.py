@@ -1,4 +1,4 @@
-"""Which attempts a device error hits, and with which reason they end. Pure.
+"""Choose the attempts that a device error hits, and their end reasons. Pure.
 
 An application error belongs to the process that made it. If several attempts share the device and
 the process is unknown, it ends none of them. A hardware error hits all attempts on the device.

@@ -36,7 +36,7 @@ class Exit(msgspec.Struct, frozen=True):
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """How far an attempt's facts go in one commit (`state.STARTED_LEVEL` ...).
+    """The progress of an attempt's facts in one commit (`state.STARTED_LEVEL` ...).
 
     The acknowledgement brings it back.
     """

@@ -1,4 +1,4 @@
-"""Whether a job that shares a device by time slices keeps to its share of the memory.
+"""Detect a job that uses more than its share of a device's memory (time slices).
 
 Pure. The agent samples the memory that its processes use, as far as the driver reports it
 (`job_watch.py`); it warns the job first and ends it later. Between the samples, and until it ends,

@@ -1,4 +1,4 @@
-"""Which attempts of this node have which devices, and which attempt a process belongs to."""
+"""Keep which attempts of this node have which devices, and find the attempt of a process."""
 
 from collections.abc import Callable, Sequence
 from typing import Final

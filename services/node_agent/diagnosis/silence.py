@@ -1,4 +1,4 @@
-"""How long the attempts of this node have shown no sign of progress. Pure.
+"""Measure how long the attempts of this node have shown no sign of progress. Pure.
 
 Signs are the job's output, its checkpoint, and the bytes that its processes read and wrote. CPU
 time is no sign, because a process that waits for a device spins. Tests:

@@ -91,10 +91,10 @@ class NoResident:
         living: Collection[str],
         inventory: Sequence[Gpu],
     ) -> None:
-        """There is nothing to find."""
+        """Do nothing: this node has no resident data."""
 
     async def close(self) -> None:
-        """There is nothing to let go of."""
+        """Do nothing: this node has no resident data."""
 
     async def watch(self, state: Callable[[], State]) -> None:
         await asyncio.Event().wait()

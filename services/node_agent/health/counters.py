@@ -24,7 +24,7 @@ COUNTERS: Final = {
 
 
 class Count(msgspec.Struct):
-    """When each value of a counter was first read within a window; no report before
+    """The times at which each value of a counter was first read within a window; no report before
     `quiet_until_ns`.
     """
 

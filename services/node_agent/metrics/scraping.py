@@ -58,7 +58,7 @@ class _Answers:
         self.body, self.fresh_until_s = b"", 0.0
 
     async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Whatever a client does, it has ended when its time is over."""
+        """Serve one client within its time limit."""
         self.open += 1
         try:
             if self.open <= OPEN_MAX:

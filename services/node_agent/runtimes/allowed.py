@@ -33,7 +33,7 @@ class Root(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Where a mount lies: its root, and the names below it."""
+    """The position of a mount: its root, and the names below it."""
 
     root: str
     names: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""How far the pull of an image is, from the events that the engine sends while it pulls.
+"""Compute the progress of an image's pull, from the events that the engine sends while it pulls.
 
 Pure. An event is a line of JSON about one layer, or an error. Tests:
 tests/unit/test_pull_progress.py.

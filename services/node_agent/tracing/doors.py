@@ -189,7 +189,7 @@ class Door:
 
 
 class Folders:
-    """Where the attempts of one agent have their folders.
+    """The folders of the attempts of one agent.
 
     Below the state directory, if its path is short enough for libkineto and all users can pass;
     else in a folder of the machine's temporary directory, which the next agent finds by a note.

@@ -1,4 +1,4 @@
-"""What `why` says about a job whose devices are idle. Pure. Tests: tests/unit/test_idle_jobs.py."""
+"""Word the state of a job whose devices are idle. Pure. Tests: tests/unit/test_idle_jobs.py."""
 
 from typing import Final
 

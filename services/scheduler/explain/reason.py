@@ -1,4 +1,4 @@
-"""Why a job waits, in one sentence, with the blockers behind it.
+"""Build the one-sentence reason why a job waits, with its blockers.
 
 Pure. The first obstacle in the order of the rules is named first.
 """

@@ -16,7 +16,7 @@ from services.scheduler.leases.renewals import Renewals
 
 
 class Former:
-    """When every agent was first known to go by the timing of the commit `seq`."""
+    """The time since which every agent is known to use the timing of the commit `seq`."""
 
     def __init__(self) -> None:
         self.seq = 0

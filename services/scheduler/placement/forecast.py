@@ -1,5 +1,5 @@
-"""When each node will serve one member of a request: by the latest ends of its jobs, if no other
-job starts there.
+"""Forecast when each node will serve one member of a request: by the latest ends of its jobs, if no
+other job starts there.
 
 Pure, and derived: the answer depends on the cluster and the time alone. Only nodes that changed
 since the last use are examined again, by the checks of a placement (`place.fits`) on the node

@@ -52,7 +52,7 @@ class DeviceFit(NamedTuple):
 
 
 class Build(NamedTuple):
-    """What decides whether an idle node could serve a request that asks only for resources."""
+    """The properties that decide whether an idle node could serve a request for resources."""
 
     hardware: Hardware
     cpus_milli: int

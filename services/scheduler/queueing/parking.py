@@ -17,7 +17,7 @@ FREE: Final = -1
 
 
 class Need(NamedTuple):
-    """What limits compare, each with the room in the same place.
+    """Quantities that limits compare, each with the room in the same place.
 
     `share` is the least that the job takes, in hundredths of a GPU; `pools` are bytes of memory
     pools; `hours` is the most that an allocation can hold, in hundredths of a GPU times
@@ -30,7 +30,10 @@ class Need(NamedTuple):
 
 
 class Room:
-    """What the limits of an owner leave. `count_hours` is called only if a need has hours."""
+    """Remaining room under the limits of an owner.
+
+    `count_hours` is called only if a need has hours.
+    """
 
     __slots__ = ("_count_hours", "_hours", "pools", "share")
 

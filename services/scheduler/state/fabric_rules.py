@@ -49,7 +49,7 @@ def fabric_rules(settings: Settings) -> FabricRules:
 
 
 class RoundClock:
-    """When this process first saw the present round of each test."""
+    """The times at which this process first saw the present round of each test."""
 
     def __init__(self) -> None:
         self.seen: dict[str, tuple[int, int]] = {}

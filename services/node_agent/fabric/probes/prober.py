@@ -67,7 +67,7 @@ class FabricProber(Protocol):
 
     @property
     def address(self) -> str:
-        """Where peers dial ("ip:port"); empty: nowhere."""
+        """Return the address that peers dial ("ip:port"); empty if there is none."""
         ...
 
     async def probe(self, order: ProbeOrder) -> Measured:

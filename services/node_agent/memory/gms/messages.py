@@ -35,7 +35,7 @@ class Handshake(msgspec.Struct, tag="handshake_request"):
 
 
 class HandshakeAnswer(msgspec.Struct, tag="handshake_response"):
-    """Whether the lock was granted in time, and which."""
+    """The lock that was granted, and whether that was in time."""
 
     success: bool
     committed: bool
