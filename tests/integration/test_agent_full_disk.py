@@ -14,6 +14,7 @@ from services.node_agent.core import kept_devices
 from services.node_agent.core import observations as o
 from services.node_agent.core.devices import Trouble
 from services.node_agent.incarnation import IncarnationFile
+from services.node_agent.memory.pools import RETURNED
 from services.node_agent.peers.kept_roster import RosterFile
 from services.node_agent.peers.peers import Kept
 
@@ -80,6 +81,23 @@ async def test_an_agent_without_reserved_space_goes_on_and_stores_later(disk: Pa
         (disk / "filler").unlink()
         await world.start("j", "exit 4")
         assert (await world.said(f.JobFinished, "j")).exit_code == 4
+
+
+async def test_job_with_a_pool_ends_on_a_full_disk_and_the_next_is_refused(disk: Path) -> None:
+    async with world_at(disk / "state") as world:
+        script = "while [ ! -e go ]; do sleep 0.02; done; exit 5"
+        await world.start("first", script, host_pool_bytes=1 << 20)
+        await world.said(f.JobStarted, "first")
+        (world.state_dir / "go").mkdir()
+        fill(disk)
+        released = await world.said(f.JobReleased, "first")
+        assert released.checks["pools"] == RETURNED
+        world.closed("first")
+        await world.start("second", "true", host_pool_bytes=1 << 20)
+        assert "No space left" in (await world.said(f.JobRefused, "second")).reason
+        (disk / "filler").unlink()
+        await world.start("third", "exit 4", host_pool_bytes=1 << 20)
+        assert (await world.said(f.JobFinished, "third")).exit_code == 4
 
 
 async def test_a_roster_that_cannot_be_stored_leaves_the_one_before(disk: Path) -> None:

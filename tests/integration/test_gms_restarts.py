@@ -130,3 +130,15 @@ async def test_a_server_without_agent_and_engine_ends_after_a_while(
     assert not running.done()
     alone.store.residents.served["m"].sessions.clear()
     await asyncio.wait_for(running, 20)
+
+
+async def test_weights_that_cannot_be_noted_are_served_and_dropped(
+    weights: ResidentWeights, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (weights.folder / "residents.new").mkdir()
+    await weights.dismiss("j.1")
+    await weights.limit_tenant("tenant", 0, 40 * MIB)
+    assert caplog.text.count("cannot note the weights on devices") == 2
+    assert [each.tenant for each in weights.entries()] == ["tenant"]
+    await weights.drop(entry(tmp_path).name)
+    assert weights.entries() == [] and not (weights.folder / "residents.json").exists()

@@ -5,6 +5,7 @@ stands for a GPU.
 """
 
 import asyncio
+import errno
 import os
 import subprocess
 import time
@@ -198,6 +199,24 @@ class Hung(Means):
     async def let_go(self, key: str) -> tuple[dict[str, str], list[str]]:
         await asyncio.Event().wait()
         raise AssertionError
+
+
+class Failing(Means):
+    """Means that cannot write a file."""
+
+    async def let_go(self, key: str) -> tuple[dict[str, str], list[str]]:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+async def test_release_check_that_fails_quarantines_the_device(world: World) -> None:
+    world.agent.devices.means = Failing()
+    await world.start("j", "true")
+    await world.until(lambda: bool(world.facts(f.GpuFaulted)))
+    (fault,) = world.facts(f.GpuFaulted)
+    why = "not known: the release check failed: [Errno 28] No space left on device"
+    assert (fault.uuid, fault.reason, fault.detail) == (DEVICE, "quarantined", why)
+    world.agent.devices.means = world.agent.means
+    await world.until(lambda: [fact.uuid for fact in world.facts(f.GpuRecovered)] == [DEVICE])
 
 
 async def test_a_release_check_of_which_a_part_never_ends_quarantines_the_device(

@@ -64,6 +64,8 @@ async def check(
             )
     except TimeoutError:
         return _unknown(action, f"not known: the release check took longer than {look_s:.0f} s")
+    except OSError as error:
+        return _unknown(action, f"not known: the release check failed: {error}")
     scrubbed = await scrub.of(alone) if not left and not held and alone else Scrubbed(NOT_CLEAN)
     held = {**held, **{uuid: f"{NOT_CLEARED}{why}" for uuid, why in scrubbed.failed.items()}}
     checks = {

@@ -27,6 +27,7 @@ from services.node_agent.memory.broker import BROKER_SOCKET, CONTROL_SOCKET
 from services.node_agent.memory.control_link import ControlLink
 from services.node_agent.memory.device_memory import Device
 from services.node_agent.memory.grants import Attempt, Grant
+from services.node_agent.memory.note import Note
 
 ATTEMPTS: Final = "attempts.json"
 PASSABLE: Final = 0o711
@@ -54,6 +55,7 @@ class Keeper:
 
     def __init__(self, folder: Path, devices: Sequence[Device]) -> None:
         self.folder = folder
+        self._noted = Note(folder / ATTEMPTS)
         self.devices = {device.number: device for device in devices}
         # Why a device gives no memory, once the broker has answered about it; empty: it does.
         self.answers: dict[int, str] = {}
@@ -97,7 +99,7 @@ class Keeper:
     async def admit(self, attempt: Attempt) -> None:
         """Let an attempt ask for memory. Its supervisor need not run yet.
 
-        Raises Refused if a device of it gives no memory.
+        Raises Refused if a device of it gives no memory, and OSError if it cannot be noted.
         """
         if self._task is None:
             try:
@@ -107,7 +109,7 @@ class Keeper:
                 raise Refused("pool: the memory broker did not start in time") from None
         await self._usable(attempt)
         self._admit(attempt)
-        await asyncio.to_thread(self._note)
+        await self._note()
 
     def use(self, devices: Sequence[Device]) -> None:
         """Take over the node's devices as they are now."""
@@ -178,7 +180,11 @@ class Keeper:
             await asyncio.wait_for(asyncio.shield(done), RELEASE_S)
         if not done.done():
             return False
-        await asyncio.to_thread(self._note)
+        try:
+            await self._note()
+        except OSError as error:
+            # The note names an attempt that has ended, which the next agent releases again.
+            logger.warning("cannot note that %s has no pool any more: %s", key, error)
         return True
 
     def owned(self) -> dict[tuple[str, int], int]:
@@ -373,14 +379,10 @@ class Keeper:
     def noted(self) -> dict[str, Attempt]:
         """Return the attempts with pools that an earlier agent wrote down."""
         try:
-            return _attempts.decode((self.folder / ATTEMPTS).read_bytes())
+            return _attempts.decode(self._noted.path.read_bytes())
         except (OSError, msgspec.DecodeError):
             return {}
 
-    def _note(self) -> None:
-        """Write the attempts down, for an agent that finds no broker."""
-        path = self.folder / ATTEMPTS
-        fresh = path.with_suffix(".new")
-        fresh.touch(mode=0o600)
-        fresh.write_bytes(msgspec.json.encode(self.attempts))
-        fresh.replace(path)
+    async def _note(self) -> None:
+        """Write the attempts down, for an agent that finds no broker. Raises OSError."""
+        await self._noted.write(msgspec.json.encode(self.attempts))

@@ -24,6 +24,7 @@ from services.node_agent.memory.gms import listing
 from services.node_agent.memory.gms import state as s
 from services.node_agent.memory.gms.server import CONTROL_BYTES_MAX, CONTROL_SOCKET
 from services.node_agent.memory.grants import Refusal
+from services.node_agent.memory.note import Note
 from services.node_agent.memory.sibling import SiblingProcess
 
 NOTED: Final = "residents.json"
@@ -99,7 +100,7 @@ class ResidentWeights:
         self._copy = Copy()
         self._arriving: Copy | None = None
         self._ready = asyncio.Event()
-        self._noting = asyncio.Lock()
+        self._noted = Note(folder / NOTED)
         self._numbers = itertools.count(NO_ASK + 1)
         self._asked: dict[int, tuple[dict[str, Any], asyncio.Future[None]]] = {}
         self._task: asyncio.Task[None] | None = None
@@ -188,8 +189,14 @@ class ResidentWeights:
             await asyncio.wait_for(done, ANSWER_S)
         finally:
             self._asked.pop(number, None)
-        async with self._noting:
-            await asyncio.to_thread(self._write_note, self._note())
+        try:
+            await self._noted.write(self._note())
+        except OSError as error:
+            logger.warning(
+                "cannot note the weights on devices (%s): if the agent and the weight server end "
+                "together, the next agent does not know of all of them",
+                error,
+            )
 
     # --- the server ---
 
@@ -281,6 +288,7 @@ class ResidentWeights:
                 )
 
     def _note(self) -> bytes:
+        """Return the content of the note; empty while there are no entries."""
         residents = self._copy.residents
         served = residents.served
         if not served:
@@ -290,19 +298,8 @@ class ResidentWeights:
         entries = [each.entry for each in served.values()]
         return msgspec.json.encode(Noted(entries, admissions, limits))
 
-    def _write_note(self, note: bytes) -> None:
-        """Replace the note. There is none while there are no entries."""
-        path = self.folder / NOTED
-        if not note:
-            path.unlink(missing_ok=True)
-            return
-        fresh = path.with_suffix(".new")
-        fresh.touch(mode=0o600)
-        fresh.write_bytes(note)
-        fresh.replace(path)
-
     def _read_note(self) -> Noted:
         try:
-            return _noted.decode((self.folder / NOTED).read_bytes())
+            return _noted.decode(self._noted.path.read_bytes())
         except (FileNotFoundError, msgspec.DecodeError):
             return Noted()
