@@ -326,8 +326,17 @@ def owes_nothing(cluster: Cluster, node: Node) -> bool:
 def ready_replicas(cluster: Cluster, name: str) -> list[Endpoint]:
     """Return the addresses of the model's ready replicas, the oldest first."""
     model = cluster.models.get(name)
-    jobs = [cluster.jobs[job_id] for job_id in model.jobs] if model is not None else []
+    jobs = own_replicas(cluster, model) if model is not None else []
     return [endpoint_of(cluster, job) for job in jobs if is_ready(job)]
+
+
+def own_replicas(cluster: Cluster, model: Model) -> list[Job]:
+    """Return the replicas that may get the model's requests, the oldest first.
+
+    Replicas of a former owner of the name are left out until the scheduler has ended them.
+    """
+    jobs = (cluster.jobs[job_id] for job_id in model.jobs)
+    return [job for job in jobs if job.tenant == model.tenant]
 
 
 def endpoint_of(cluster: Cluster, job: Job) -> Endpoint:

@@ -17,6 +17,7 @@ from libs.common.state.cluster import (
     endpoint_of,
     is_draining,
     is_ready,
+    own_replicas,
     ready_replicas,
 )
 
@@ -72,7 +73,7 @@ def replicas(cluster: Cluster, model: Model) -> list[Job]:
 
 
 def ready_count(cluster: Cluster, model: Model) -> int:
-    return sum(1 for job in replicas(cluster, model) if is_ready(job))
+    return sum(1 for job in own_replicas(cluster, model) if is_ready(job))
 
 
 def may_answer(job: Job) -> bool:
@@ -94,8 +95,8 @@ def routable(cluster: Cluster, name: str) -> list[Endpoint]:
     if ready := ready_replicas(cluster, name):
         return ready
     model = cluster.models.get(name)
-    jobs = [job for job in replicas(cluster, model) if may_answer(job)] if model is not None else []
-    return [endpoint_of(cluster, job) for job in jobs]
+    jobs = own_replicas(cluster, model) if model is not None else []
+    return [endpoint_of(cluster, job) for job in jobs if may_answer(job)]
 
 
 def counts(cluster: Cluster, model: Model) -> str:

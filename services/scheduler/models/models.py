@@ -5,7 +5,7 @@ A replica on a quiet node counts as dead for that, once. Repeated crashes are re
 waits. A redeployment begins one new replica above the requested number, and ends an old one only
 when enough are ready without it. A replica that was ready and is too busy for its health probe
 counts as able to answer: the last such one is not ended for a redeployment. Tests:
-tests/unit/test_scheduler_models.py.
+tests/unit/test_scheduler_models.py, tests/unit/test_scheduler_model_owners.py.
 """
 
 from collections.abc import Collection, Sequence
@@ -70,6 +70,9 @@ def scaling(
             if present
             else None
         )
+    if foreign := [job.job_id for job in present if job.tenant != model.tenant]:
+        # The name changed its owner: another tenant's process must not serve this one's requests.
+        return _retirement(model, foreign, reasons.UNDEPLOYED, now_ns)
     heard = [job for job in present if not any(node_id in quiet for node_id in job.members)]
     if outdated := _outdated(model, present, heard):
         return _retirement(model, outdated, reasons.REDEPLOYED, now_ns)
