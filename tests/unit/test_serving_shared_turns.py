@@ -1,6 +1,7 @@
 """Messages of gateways about tenants' turns, and their effect on the counters."""
 
 from libs.common.messages.model_turns import ModelTurns, Turn, decode, encode
+from services.api_gateway.serving.adapters import Wanted
 from services.api_gateway.serving.admission import Bounds
 from services.api_gateway.serving.fairness import AHEAD_TOKENS, SCALE, SECOND_NS, Fairness, Flow
 from services.api_gateway.serving.late_binding import HELD_BACK_NS, LateBinding, Ticket
@@ -170,3 +171,22 @@ class TestHoldingBack:
 
 def ticket() -> Ticket[str]:
     return Ticket(A, Prompt(10, 40), 1)
+
+
+def test_a_request_without_an_adapter_slot_holds_no_tenant_of_other_gateways_back() -> None:
+    one, two = TestHoldingBack().rules(), TestHoldingBack().rules()
+    waits = Ticket[str](B, Prompt(10, 40))
+    waits.adapter = Wanted("sql", 1)
+    one.residency.resident_max = 1
+    one.residency.begin(Wanted("code", 2), "r")
+    assert one.arrive(waits, 0) is None
+    told(two.shared, *one.shared.report(one.skipped))
+    two.fairness.charge(A, MUCH, 0, 0)
+    assert two.fairness.is_ahead(A), "it waits for its turn, as far as one knows"
+    skipped = set[Flow]()
+    assert one.next(("r",), 0, skipped) is None and skipped == {B}
+    one.shared.charged(B, 1, 5)
+    report = one.shared.report(one.skipped)
+    assert report == [Turn(0, "b", 1, 5, False)]
+    told(two.shared, *report)
+    assert two.at_once(Ticket(A, Prompt(10, 40)), ("r",), 1)

@@ -239,7 +239,7 @@ class ModelQueue:
     def share_turns(self) -> list[Turn]:
         """Return what other gateways need to know of this model's tenants."""
         self.rules.shared.settle(self.now_ns())
-        return self.rules.shared.report()
+        return self.rules.shared.report(self.rules.skipped)
 
     def hear_turns(self, sender: str, turns: list[Turn]) -> None:
         """Take over what another gateway charged, and which tenants wait there."""

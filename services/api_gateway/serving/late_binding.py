@@ -5,7 +5,7 @@ simulated gateway of tests/sim agree. Pure. Tests: tests/unit/test_serving_late_
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from typing import Final, Generic, TypeVar
 
 from services.api_gateway.serving.adapters import Residency, Wanted
@@ -113,6 +113,7 @@ class LateBinding(Generic[Replica]):
     For each arrival call `at_once`; if that binds nothing, `arrive`, then `next` until it returns
     None. Call `next` again whenever something may have changed: a first token, an end, a replica,
     or time. `requests_of` counts each tenant's waiting requests; all models of a gateway share it.
+    `skipped` are the flows that the last pass let others overtake.
     """
 
     def __init__(
@@ -135,6 +136,7 @@ class LateBinding(Generic[Replica]):
         self.of_flow: dict[Flow, int] = {}
         self.waiting_tokens = 0
         self.waiting_requests = 0
+        self.skipped: Collection[Flow] = ()
         self._sent_ns = 0
 
     def at_once(self, ticket: Ticket[Replica], replicas: Sequence[Replica], now_ns: int) -> bool:
@@ -194,6 +196,7 @@ class LateBinding(Generic[Replica]):
         `skipped` is empty at first, and collects the flows whose first request waits for a replica
         of its own. A request whose replica failed waits so for PASSED_NS at most.
         """
+        self.skipped = skipped
         while (flow := self.fairness.choose(now_ns, skipped=skipped)) is not None:
             if self._is_held_back(flow, now_ns):
                 return None

@@ -7,6 +7,7 @@ A lost message loses its charges, and nothing else. Pure. Tests:
 tests/unit/test_serving_shared_turns.py, tests/property/test_serving_gateways.py.
 """
 
+from collections.abc import Collection
 from typing import Final
 
 from libs.common.messages.model_turns import Turn
@@ -33,14 +34,20 @@ class SharedTurns:
         _, before = self._charged.get(flow, (weight, 0))
         self._charged[flow] = weight, before + tokens
 
-    def report(self) -> list[Turn]:
-        """Return what the other gateways need to know now: charges and flows that wait."""
+    def report(self, skipped: Collection[Flow] = ()) -> list[Turn]:
+        """Return what the other gateways need to know now: charges and flows that wait.
+
+        `skipped` are flows that let others pass here. They are not reported as waiting, because
+        other gateways would hold their tenants back for them.
+        """
         waiting = self.fairness.waiting()
-        flows = dict.fromkeys((*waiting, *self._charged))
+        waiting_here = (flow for flow in waiting if flow not in skipped)
+        flows = dict.fromkeys((*waiting_here, *self._charged))
         found = []
         for flow in list(flows)[:FLOWS_MAX]:
             weight, tokens = self._charged.pop(flow, (waiting.get(flow, 1), 0))
-            found.append(Turn(flow.band, flow.tenant, weight, tokens, flow in waiting))
+            waits = flow in waiting and flow not in skipped
+            found.append(Turn(flow.band, flow.tenant, weight, tokens, waits))
         return found
 
     def heard(self, sender: str, turns: list[Turn], now_ns: int) -> None:
