@@ -6,14 +6,14 @@ No name of another tenant's job, user or tenant is in it.
 import json
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import msgspec
 import pytest
 
 from libs.common import facts as f
 from libs.common import subjects
-from libs.common.facts import AnyFact, ChargeLine
+from libs.common.facts import KINDS, AnyFact, ChargeLine
 from libs.common.model import AttemptRef, JobId, NodeId, TenantId
 from libs.common.model_spec import ModelSpec
 from libs.common.state.notifications import Destination
@@ -27,6 +27,7 @@ from services.scheduler.questions.what_if import WhatIfAsk, what_if
 from services.scheduler.questions.why_model import explain_model
 from services.scheduler.state.state import State
 from tests.given import given, member, placed, registered, spec, started, waiting
+from tests.golden.examples import EXAMPLES
 from tests.integration.gateway_world import World, gateway_world
 from tests.unit.test_notify_rules import destination
 
@@ -196,6 +197,51 @@ async def test_the_gateway_names_the_asker(tmp_path: Path) -> None:
                 await who.ask("GET", f"/v1/jobs/{job}/why")
                 await who.ask("POST", "/v1/whatif", json={"command": ["x"]})
     assert [each["asker"] for each in asked] == ["mine", "mine", None, None]
+
+
+# Fields of facts that name jobs of the fact's own tenant.
+OF_OWN_JOBS = {
+    "array.element_begun.array",
+    "job.submitted.spec",  # `after`: dependencies on jobs that the submitting user may see
+    "replicas.scaled.add",
+    "replicas.scaled.retire",
+    "model.used.uses",  # without a tenant, so only operators read it
+}
+
+
+def names_jobs(of: object) -> bool:
+    """Return whether values of the type contain ids of jobs."""
+    if of is JobId or of is AttemptRef:
+        return True
+    if isinstance(of, type) and issubclass(of, msgspec.Struct):
+        return any(map(names_jobs, get_type_hints(of).values()))
+    return any(map(names_jobs, get_args(of)))
+
+
+NAMING = [
+    (kind, name)
+    for kind, fact in KINDS.items()
+    for name, of in get_type_hints(fact).items()
+    if name != "job_id" and names_jobs(of) and f"{kind}.{name}" not in OF_OWN_JOBS
+]
+
+
+@pytest.mark.parametrize(("kind", "name"), NAMING)
+def test_no_field_of_a_fact_names_another_tenants_job(kind: str, name: str) -> None:
+    fact_type = KINDS[kind]
+    example = next(each for each in EXAMPLES if isinstance(each, fact_type))
+    state = given(mine(), theirs("1"))
+    for job in (JobId("jmerger1"), JobId("jmerger-gone")):
+        of = get_type_hints(fact_type)[name]
+        one: object = AttemptRef(job, 1) if AttemptRef in get_args(of) else job
+        said = msgspec.structs.replace(example, **{name: one if of is JobId else (one,)})
+        seen = seen_by(Principal("k", "mine", "ada", roles.MEMBER), state.cluster, said)
+        assert SECRET not in repr(seen)
+        assert seen_by(Principal("k", "x", "op", roles.OPERATOR), state.cluster, said) == said
+        own = msgspec.convert(
+            json.loads(msgspec.json.encode(said).decode().replace(job, J)), fact_type
+        )
+        assert seen_by(Principal("k", "mine", "ada", roles.MEMBER), state.cluster, own) == own
 
 
 async def test_history_events_and_jobs_name_no_other_tenants_jobs(tmp_path: Path) -> None:

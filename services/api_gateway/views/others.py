@@ -28,6 +28,16 @@ def seen_by(principal: Principal, cluster: Cluster, fact: AnyFact | Unknown) -> 
             if fact.by == fact.job_id or _sees(principal, cluster, fact.by)
             else replace(fact, by=ANOTHER)
         )
+    if isinstance(fact, f.JobPlaced):
+        return (
+            fact
+            if not fact.lender or _sees(principal, cluster, fact.lender)
+            else replace(fact, lender=ANOTHER)
+        )
+    if isinstance(fact, f.NodeLost):
+        return replace(
+            fact, over=tuple(job for job in fact.over if _sees(principal, cluster, job))
+        )
     if isinstance(fact, f.NodeRegistered):
         return replace(
             fact,
