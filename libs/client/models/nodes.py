@@ -132,7 +132,8 @@ class GpuFull(Shown):
 
     `state` is one word for people, derived from `use` and `health`. `memory_total` equals
     `memory_bytes`, and `numa_node` equals `numa`. `memory_available` is the memory that no job
-    holds. It is not measured: processes may use less or more.
+    holds. It is not measured: processes may use less or more. `detail` says more about a fault. It
+    can name processes, so tenants see it only while all jobs on the GPU are their own.
 
     `power_mw` and `clocks_mhz` are the lowest and the highest setting. A value that the node does
     not know is empty in `compute_capability` ("9.0"), `pcie_bus_id`, `switch` and `links`, null in

@@ -16,6 +16,7 @@ from services.api_gateway.access import roles
 from services.api_gateway.access.roles import Principal
 from services.api_gateway.times import rfc3339
 from services.api_gateway.views.control_plane import control_plane_shown
+from services.api_gateway.views.others import detail_seen
 from services.api_gateway.vitals import Pulse
 
 COUNT_SLICE: Final = 1_000
@@ -34,7 +35,8 @@ class GpuFull(msgspec.Struct):
 
     `state` is one word for people, derived from `use` and `health`. `memory_total` equals
     `memory_bytes`, and `numa_node` equals `numa`. `memory_available` is the memory that no job
-    holds. It is not measured: processes may use less or more.
+    holds. It is not measured: processes may use less or more. `detail` says more about a fault. It
+    can name processes, so tenants see it only while all jobs on the GPU are their own.
 
     `power_mw` and `clocks_mhz` are the lowest and the highest setting. A value that the node does
     not know is empty in `compute_capability` ("9.0"), `pcie_bus_id`, `switch` and `links`, null in
@@ -282,6 +284,7 @@ def node_seen(
 def gpu_seen(principal: Principal, cluster: Cluster, view: GpuView) -> GpuFull:
     """Return a GPU as the principal may see it: other tenants' jobs appear as their share only."""
     shown = gpu_shown(cluster, view)
+    shown.detail = detail_seen(principal, cluster, view)
     for holder in shown.holders:
         if not _sees_job(principal, cluster, holder.job_id):
             holder.job_id, holder.attempt = "", 0

@@ -1,7 +1,7 @@
 """Facts as one principal may read them: without the names of other tenants' jobs. Pure.
 
 `fact_stream.py` decides which facts a principal reads at all. Tests:
-tests/attack/test_names_of_others.py.
+tests/attack/test_names_of_others.py, tests/attack/test_details_of_faults.py.
 """
 
 from typing import Final
@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from libs.common import facts as f
 from libs.common.facts import AnyFact, ChargeLine, Unknown
-from libs.common.model import JobId
-from libs.common.state.cluster import Cluster, Job
+from libs.common.model import JobId, job_of
+from libs.common.state.cluster import Cluster, GpuView, Job
 from services.api_gateway.access import roles
 from services.api_gateway.access.roles import Principal
 
@@ -35,18 +35,20 @@ def seen_by(principal: Principal, cluster: Cluster, fact: AnyFact | Unknown) -> 
             else replace(fact, lender=ANOTHER)
         )
     if isinstance(fact, f.NodeLost):
-        return replace(
-            fact, over=tuple(job for job in fact.over if _sees(principal, cluster, job))
-        )
+        return replace(fact, over=tuple(job for job in fact.over if _sees(principal, cluster, job)))
     if isinstance(fact, f.NodeRegistered):
         return replace(
             fact,
             attempts=tuple(ref for ref in fact.attempts if _sees(principal, cluster, ref.job_id)),
         )
     if isinstance(fact, f.GpuErrorSeen):
-        return replace(
-            fact, jobs=tuple(ref for ref in fact.jobs if _sees(principal, cluster, ref.job_id))
-        )
+        seen = tuple(ref for ref in fact.jobs if _sees(principal, cluster, ref.job_id))
+        is_own = bool(seen) and seen == fact.jobs
+        return replace(fact, jobs=seen, detail=fact.detail if is_own else "")
+    if isinstance(fact, f.GpuFaulted):
+        view = cluster.gpus.get(fact.uuid)
+        is_own = view is not None and fact.detail == detail_seen(principal, cluster, view)
+        return fact if is_own else replace(fact, detail="")
     if isinstance(fact, f.UsageCharged):
         return replace(fact, lines=tuple(_line_for(principal, line) for line in fact.lines))
     return fact
@@ -66,6 +68,19 @@ def preempted_by(cluster: Cluster, job: Job) -> str:
         if job.preemption.by and (by is None or by.tenant != job.tenant)
         else job.preemption.by
     )
+
+
+def detail_seen(principal: Principal, cluster: Cluster, view: GpuView) -> str:
+    """Return the detail of a device's fault; empty if it may be about another tenant's process.
+
+    It can contain the name and id of a process on the device. Tenants see it while all jobs on the
+    device are theirs.
+    """
+    if roles.sees_all(principal):
+        return view.detail
+    jobs = [job_of(key) for key in view.holds]
+    is_own = bool(jobs) and all(_sees(principal, cluster, job) for job in jobs)
+    return view.detail if is_own else ""
 
 
 def _sees(principal: Principal, cluster: Cluster, job_id: JobId) -> bool:
