@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from libs.common import arrays
 from libs.common import facts as f
-from libs.common.model import TenantId
+from libs.common.model import NodeId, TenantId
 from services.scheduler.decide.decide import decide
 from services.scheduler.questions.what_if import WhatIfAsk, what_if
 from services.scheduler.state.state import State
@@ -65,7 +66,7 @@ def test_only_earlier_jobs_that_wait_for_devices_block_a_job() -> None:
     ("limits", "said"),
     [
         ({"max_gpu_share": 100}, "holds 0 of at most 1 GPUs"),
-        ({"max_waiting": 1}, "may have 1 jobs waiting and has 1"),
+        ({"max_waiting": 1}, "may have 1 job waiting and has 1: wait"),
     ],
 )
 def test_a_tenant_s_limit_is_in_its_way(limits: dict[str, int], said: str) -> None:
@@ -74,6 +75,29 @@ def test_a_tenant_s_limit_is_in_its_way(limits: dict[str, int], said: str) -> No
     found = asked(given(*history), "t", gpus=2)
     assert not found["would_start"] and said in str(found["answer"])
     assert asked(given(*history), "other", gpus=2)["would_start"]
+
+
+def test_an_array_counts_for_all_its_elements() -> None:
+    limit = f.TenantSet(tenant=TenantId("t"), max_waiting=10)
+    for elements, is_admitted in (("1-10", True), ("1-11", False)):
+        ask = WhatIfAsk(spec(array=arrays.parse(elements)), TenantId("t"))
+        answer = str(what_if(given(limit, registered("a")), ask)["answer"])
+        refusal = "may have 10 jobs waiting and has 0, and this array has 11 elements"
+        assert (refusal in answer) != is_admitted
+
+
+def test_a_reservation_for_a_user_is_for_the_user_who_asks() -> None:
+    night = f.ReservationSet(
+        reservation="night",
+        nodes=(NodeId("a"),),
+        start_ns=0,
+        end_ns=1 << 60,
+        users=("t/ada",),
+        user="ops",
+    )
+    for user, starts in (("ada", True), ("bob", False)):
+        ask = WhatIfAsk(spec(gpus=1, reservation="night"), TenantId("t"), user=user)
+        assert what_if(given(registered("a"), night), ask)["would_start"] == starts
 
 
 def test_whatif_backfills_a_job_that_delays_no_other() -> None:

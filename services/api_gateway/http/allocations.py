@@ -9,12 +9,12 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from libs.common.model import attempt_of
+from libs.common.model import TenantId, attempt_of
 from libs.common.state.cluster import GpuView, Job
 from services.api_gateway.access import roles
 from services.api_gateway.access.slots import QUESTION
 from services.api_gateway.http.intents_on_jobs import cancel
-from services.api_gateway.http.jobs import ask_scheduler, job_fact, submitted
+from services.api_gateway.http.jobs import ask_scheduler, checked_with_state, job_fact, submitted
 from services.api_gateway.http.queries import (
     PageQuery,
     Query,
@@ -133,17 +133,21 @@ def _answer_with(
 @router.post("/v1/whatif", openapi_extra=documented(Query, job_intents.WHAT_IF_FIELDS))
 async def what_if(request: Request) -> Response:
     """Return whether a job would start now and where, or why not. With `add_nodes` the answer is as
-    if these nodes had joined. Nothing is recorded or reserved.
+    if these nodes had joined. Nothing is recorded or reserved. A job that could not be submitted is
+    refused as its submission would be.
     """
     gateway, _ = await settled(request, Query)
-    spec, add = job_intents.what_if(await signed_body_of(request))
+    principal = principal_of(request)
+    job, add = job_intents.what_if(await signed_body_of(request), TenantId(principal.tenant))
+    job = checked_with_state(gateway, job, lambda ref: job_of(request, ref).job_id)
     question = msgspec.msgpack.encode(
         {
-            "spec": spec,
-            "tenant": principal_of(request).tenant,
+            "spec": job.spec,
+            "tenant": job.tenant,
+            "user": job.user,
             "add": add,
-            "asker": roles.eyes(principal_of(request)),
+            "asker": roles.eyes(principal),
         }
     )
-    async with gateway.slots.of(QUESTION, principal_of(request).tenant):
+    async with gateway.slots.of(QUESTION, principal.tenant):
         return await ask_scheduler(gateway, "whatif", question)

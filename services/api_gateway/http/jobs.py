@@ -157,14 +157,25 @@ async def checked_fact(
         trace="" if work is None else work.context.text,
     )
     if job_id not in gateway.cluster.jobs:
-        secret_intents.check(gateway.cluster, tenant, fact.spec.secrets, fact.spec.env)
         await uploads.check(gateway, tenant, fact.spec.upload, uses)
-        spec = order_intents.check_order(gateway.cluster, fact.spec, named)
-        order_intents.check_dependencies(gateway.cluster, spec, fact.tenant)
-        pool_fields.check_cluster(gateway.cluster, spec)
-        reservation_intents.check(gateway.cluster, spec, fact.tenant, fact.user)
-        fact = replace(fact, spec=spec)
+        fact = checked_with_state(gateway, fact, named)
     return fact
+
+
+def checked_with_state(
+    gateway: Gateway, fact: JobSubmitted, named: Callable[[str], JobId]
+) -> JobSubmitted:
+    """Return the fact with job ids in `after`, checked against all of the state but uploads.
+
+    Raises Refused and Problem.
+    """
+    cluster = gateway.cluster
+    secret_intents.check(cluster, fact.tenant, fact.spec.secrets, fact.spec.env)
+    spec = order_intents.check_order(cluster, fact.spec, named)
+    order_intents.check_dependencies(cluster, spec, fact.tenant)
+    pool_fields.check_cluster(cluster, spec)
+    reservation_intents.check(cluster, spec, fact.tenant, fact.user)
+    return replace(fact, spec=spec)
 
 
 async def submitted(

@@ -10,12 +10,13 @@ import signal
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from libs.common import model, placeholders
 from libs.common.errors import Refused
 from libs.common.facts import CancelRequested, JobSubmitted, NodeDeclaredDead, check_fact_size
 from libs.common.messages import NewNodes
-from libs.common.model import JobId, JobSpec
+from libs.common.model import JobId, JobSpec, TenantId
 from libs.common.state.cluster import Cancel, Job, Node
 from services.api_gateway.intents import (
     container_fields,
@@ -119,17 +120,17 @@ def submission(body: object, job_id: JobId) -> JobSubmitted:
     return fact
 
 
-def what_if(body: object) -> tuple[JobSpec, NewNodes | None]:
-    """Return the job and the added nodes of `POST /v1/whatif`. Raises Refused."""
+def what_if(body: object, tenant: TenantId) -> tuple[JobSubmitted, NewNodes | None]:
+    """Return the tenant's job and the added nodes of `POST /v1/whatif`. Raises Refused."""
     values = body_fields(body, WHAT_IF_FIELDS)
     given = values.pop("add_nodes", None)
-    spec = submission(values, JobId("whatif")).spec
+    job = replace(submission(values, JobId("whatif")), tenant=tenant)
     if given is None:
-        return spec, None
+        return job, None
     add = convert({"add_nodes": given}, _AddNodes).add_nodes
     check_range("add_nodes.nodes", add.nodes, 1, NEW_NODES_MAX)
     check_range("add_nodes.gpus", add.gpus, 1, model.GPUS_PER_NODE_MAX)
-    return spec, add
+    return job, add
 
 
 def cancellation(body: object, job: Job) -> CancelRequested | None:

@@ -14,7 +14,7 @@ from libs.common.facts import AnyFact
 from libs.common.messages import NewNodes
 from libs.common.model import JobId, JobSpec, TenantId
 from libs.common.quantities import counted
-from libs.common.state.cluster import Job
+from libs.common.state.cluster import Job, tenant_of
 from services.scheduler.explain.explain import Answer, answer, no_answer, prove
 from services.scheduler.explain.new_nodes import like_model, new_nodes
 from services.scheduler.explain.trial import RunOnCopy, copied, decided_until, places, prepare, tell
@@ -27,27 +27,29 @@ IMAGINED: Final = JobId("imagined_")
 class WhatIfAsk(msgspec.Struct, frozen=True):
     """The job as its tenant would submit it. `add` are nodes to imagine beside the cluster's.
 
-    `asker` as in `WhyAsk`.
+    `asker` as in `WhyAsk`. `user` is the one who would submit it; older gateways send none.
     """
 
     spec: JobSpec
     tenant: TenantId
     add: NewNodes | None = None
     asker: TenantId | None = TenantId("")
+    user: str = ""
 
 
 def what_if(state: State, ask: WhatIfAsk, run_on_copy: RunOnCopy = copied) -> Answer:
     """Return the explanation as `why` does, with would_start and placement (by rank)."""
     prepare(state)
-    refused = _refusal(state, ask.tenant)
+    tell(
+        state,
+        [f.JobSubmitted(job_id=IMAGINED, spec=ask.spec, tenant=ask.tenant, user=ask.user)],
+    )
+    refused = _refusal(state, state.cluster.jobs[IMAGINED])
     if refused:
         return not_found(refused, state.seq) | {
             "remedy": "wait for some of the tenant's jobs to start"
         }
-    facts: list[AnyFact] = [
-        f.JobSubmitted(job_id=IMAGINED, spec=ask.spec, tenant=ask.tenant),
-        f.JobAdmitted(job_id=IMAGINED),
-    ]
+    facts: list[AnyFact] = [f.JobAdmitted(job_id=IMAGINED)]
     if ask.add is not None:
         like = like_model(state.cluster, ask.add.model)
         if like is None:
@@ -102,9 +104,13 @@ def _unknown(state: State) -> str:
     )
 
 
-def _refusal(state: State, name: TenantId) -> str:
-    """Return why quota would reject the job; empty if it would admit it."""
-    tenant = state.cluster.tenants.get(name)
-    if tenant is None or tenant.waiting < tenant.waiting_max:
+def _refusal(state: State, job: Job) -> str:
+    """Return why quota would reject the submitted job; empty if it would admit it."""
+    tenant = tenant_of(state.cluster, job.tenant)
+    if tenant.waiting <= tenant.waiting_max:
         return ""
-    return f"tenant {name} may have {tenant.waiting_max} jobs waiting and has {tenant.waiting}"
+    more = f", and this array has {job.waiting} elements" if job.elements is not None else ""
+    return (
+        f"tenant {job.tenant} may have {counted(tenant.waiting_max, 'job')} waiting and has "
+        f"{tenant.waiting - job.waiting}{more}: wait for some to start"
+    )
