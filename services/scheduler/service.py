@@ -305,6 +305,7 @@ class Scheduler:
         ahead = self.state.cluster.nodes.get(beat.node_id)
         verdict = verdict_on(self.acked, beat, ahead)
         if node is None or ahead is None or verdict != OK:
+            self.leases.note_beat(self.acked, beat.node_id, now)
             return self._lease(beat, verdict, 0)
         taken = beat.lease_epoch == self.state.epoch
         said = (beat.lease_sent_ns, beat.echo_ns)

@@ -41,8 +41,9 @@ class Leases:
 
     Until `floor`, every node may hold a lease. Until `extension_over`, so may a node that is not in
     `taken`. `taken` are the nodes that have replaced the long lease of a planned stop by one of
-    this term. Counting began at `began`. `dead` are the incarnations of nodes that an operator
-    declared dead and that were not heard since.
+    this term. Counting began at `began`. `heard` are heartbeats of current incarnations, `beats`
+    those of all agents of the nodes. `dead` are the incarnations of nodes that an operator
+    declared dead and that sent no heartbeat since.
     """
 
     def __init__(self) -> None:
@@ -52,6 +53,7 @@ class Leases:
         self.taken: dict[NodeId, None] = {}
         self.granted: dict[NodeId, int] = {}
         self.heard: dict[NodeId, int] = {}
+        self.beats: dict[NodeId, int] = {}
         self.watched: dict[NodeId, tuple[bool, int]] = {}
         self.noticed: dict[NodeId, int] = {}
         # The answer that each node heard last (True), or the lease of an agent that does not tell
@@ -87,13 +89,13 @@ class Leases:
         named: int = 0,
         echo: int = NO_ECHO,
     ) -> None:
-        """Note a heartbeat. `taken` is true if it names a lease of this term, `named` says which.
-        `echo` is the last answer that the agent has heard.
+        """Note a heartbeat of the node's current incarnation. `taken` is true if it names a lease
+        of this term, `named` says which. `echo` is the last answer that the agent has heard.
 
         Supervisors see that lease a moment later, so its time counts from now.
         """
         self.heard[node_id] = now
-        self.dead.pop(node_id, None)
+        self.note_beat(cluster, node_id, now)
         last = (echo != NO_ECHO, named if echo == NO_ECHO else echo)
         if self.echoed.get(node_id) != last:
             self.echoed[node_id] = last
@@ -103,6 +105,16 @@ class Leases:
             self.granted[node_id] = max(
                 self.granted.get(node_id, 0), now + slowest_timing(cluster).lease_ms * MS
             )
+
+    def note_beat(self, cluster: Cluster, node_id: NodeId, now: int) -> None:
+        """Note that an agent of the node sent a heartbeat, whatever the verdict on it.
+
+        The machine runs, so an operator's word that it is dead does not count. The incarnation may
+        be one that the log does not know yet, so silence and leases stay as they are.
+        """
+        if node_id in cluster.nodes:
+            self.beats[node_id] = now
+            self.dead.pop(node_id, None)
 
     def grant(self, cluster: Cluster, node_id: NodeId, now: int, sent: int = 0) -> int:
         """Grant a lease that is counted from now, and return its length in milliseconds.
@@ -145,13 +157,15 @@ class Leases:
             self.dead[node_id] = cluster.nodes[node_id].incarnation
 
     def unheard(self, cluster: Cluster, now: int) -> list[NodeId]:
-        """Return the usable nodes that were not heard for a lease and its margin, however many."""
+        """Return the usable nodes of which no agent sent a heartbeat for a lease and its margin,
+        however many.
+        """
         until = now - slowest_timing(cluster).silence_ms * MS
         return [
             node.node_id
             for node in cluster.nodes.values()
             if node.usable
-            and max(self.began, self.heard.get(node.node_id, 0), self.noticed.get(node.node_id, 0))
+            and max(self.began, self.beats.get(node.node_id, 0), self.noticed.get(node.node_id, 0))
             < until
         ]
 
