@@ -43,6 +43,11 @@ class Term:
                 found[node_id] = None
         return list(found)
 
+    def declare_dead(self, node_id: NodeId) -> None:
+        incarnation = self.cluster.nodes[node_id].incarnation
+        tell(self.cluster, f.NodeDeclaredDead(node_id=node_id, incarnation=incarnation, lost=0))
+        self.leases.declare_dead(self.cluster, node_id, self.now)
+
 
 def test_a_node_is_silent_only_after_its_lease_and_a_margin() -> None:
     term = Term()
@@ -88,14 +93,14 @@ def test_an_operator_declares_dead_what_is_not_heard_however_few_others_are() ->
     term = Term()
     assert term.run(120_000 * MS, A) == []
     assert term.leases.unheard(term.cluster, term.now) == [B, C]
-    term.leases.declare_dead(term.cluster, B, term.now)
+    term.declare_dead(B)
     assert term.leases.declared_dead(term.cluster, term.now) == [(B, 1)]
 
 
 def test_an_operators_word_about_a_node_that_was_just_heard_counts_for_no_later_silence() -> None:
     term = Term()
     term.run(60_000 * MS, A, B)
-    term.leases.declare_dead(term.cluster, B, term.now)
+    term.declare_dead(B)
     term.run(term.now + 60_000 * MS, A)
     assert term.leases.unheard(term.cluster, term.now) == [B, C]
     assert term.leases.declared_dead(term.cluster, term.now) == []
@@ -105,13 +110,13 @@ def test_an_operators_word_ends_when_the_node_is_heard_or_registers_or_a_term_be
     term = Term()
     term.run(60_000 * MS, A)
     for node_id in (B, C):
-        term.leases.declare_dead(term.cluster, node_id, term.now)
+        term.declare_dead(node_id)
     term.run(term.now + STEP, B)
     term.run(term.now + 60_000 * MS, A)
     assert term.leases.declared_dead(term.cluster, term.now) == [(C, 1)]
     tell(term.cluster, registered("c", incarnation=2))
     assert term.leases.declared_dead(term.cluster, term.now) == []
-    term.leases.declare_dead(term.cluster, B, term.now)
+    term.declare_dead(B)
     term.leases.begin(term.cluster, term.now)
     term.run(term.now + 60_000 * MS, A)
     assert term.leases.declared_dead(term.cluster, term.now) == []

@@ -73,8 +73,8 @@ def dead(node_id: str) -> None:
     other silent node lost. Run this command when you know that the machine is off. The jobs are
     then queued again. If the machine is only cut off, they run twice.
 
-    If `muster nodes` still says after some seconds that NODE is silent, run the command again:
-    another scheduler has taken over meanwhile.
+    If `muster nodes` still says after some seconds that NODE is silent or unguarded, run the
+    command again: another scheduler has taken over meanwhile.
 
     \b
     muster nodes                 # NODE is unreachable or silent

@@ -63,7 +63,7 @@ class Observations(msgspec.Struct, frozen=True):
     """The inputs of a decision that are not in the log.
 
     `silent` are the (node, incarnation) pairs not heard for longer than a lease and its margin.
-    `dead` are those of them that an operator declared dead, whatever the scheduler hears of others.
+    `dead` are pairs that an operator declared dead, whatever the scheduler hears of others.
     `quiet` are nodes that missed some heartbeats. `removable` are the nodes to remove that no agent
     has in its roster any more. `faults` are faults of plug-ins. `drained` are retired replicas at
     which no gateway has a request. `wanted` are models whose number of replicas should change.

@@ -20,6 +20,7 @@ from libs.common.model import JobId, NodeId
 from libs.common.state.cluster import Node, is_removed
 from services.scheduler.decide.stops import stop_order
 from services.scheduler.leases import flapping
+from services.scheduler.leases.leases import may_be_buried
 from services.scheduler.leases.renewals import is_empty
 from services.scheduler.placement.bits import indexes
 from services.scheduler.state.state import State
@@ -33,14 +34,15 @@ def bury_node(state: State, dead: Sequence[tuple[NodeId, int]]) -> Sequence[AnyF
     """Declare the loss of a node that an operator declared dead, with all that jobs held there that
     ignore the lease.
 
-    The node was lost before, or is one of `dead`: pairs of a usable node and its incarnation.
+    The node was lost before, or is one of `dead`: pairs of a node and its incarnation, which is
+    usable, or was declared lost when the operator's word was on its way.
     """
     nodes = state.cluster.nodes
     lost = [nodes[state.capacity.nodes[index]] for index in indexes(state.nodes.dead)]
     silent = [
         nodes[node_id]
         for node_id, incarnation in dead
-        if nodes[node_id].usable and nodes[node_id].incarnation == incarnation
+        if may_be_buried(nodes[node_id], incarnation)
     ]
     for node in (*lost, *silent):
         return (

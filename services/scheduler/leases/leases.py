@@ -7,6 +7,7 @@ silence of a node counts only while at least half of all nodes are heard.
 
 from typing import Final, NamedTuple
 
+from libs.common.life import node_life
 from libs.common.model import NodeId
 from libs.common.state.cluster import Cluster, Node, slowest_timing
 
@@ -152,35 +153,48 @@ class Leases:
         self._count_from(cluster, node_id, now)
 
     def declare_dead(self, cluster: Cluster, node_id: NodeId, now: int) -> None:
-        """Note that an operator declared the node dead, if it is unheard now."""
-        if node_id in self.unheard(cluster, now):
-            self.dead[node_id] = cluster.nodes[node_id].incarnation
+        """Note that an operator declared the node dead, if it is unheard now.
+
+        The word counts for the incarnation that it names, also if that was declared lost at the
+        same time: neither the gateway nor the scheduler then knew of the other's fact.
+        """
+        incarnation = cluster.nodes[node_id].word[0]
+        if self._is_dead(cluster, node_id, incarnation, now):
+            self.dead[node_id] = incarnation
 
     def unheard(self, cluster: Cluster, now: int) -> list[NodeId]:
         """Return the usable nodes of which no agent sent a heartbeat for a lease and its margin,
         however many.
         """
-        until = now - slowest_timing(cluster).silence_ms * MS
         return [
             node.node_id
             for node in cluster.nodes.values()
-            if node.usable
-            and max(self.began, self.beats.get(node.node_id, 0), self.noticed.get(node.node_id, 0))
-            < until
+            if node.usable and self._is_unheard(cluster, node.node_id, now)
         ]
 
     def declared_dead(self, cluster: Cluster, now: int) -> list[tuple[NodeId, int]]:
-        """Return the unheard nodes that an operator declared dead.
+        """Return the unheard nodes that an operator declared dead, with their incarnations.
 
         How many others are heard does not matter, because the operator has looked at the machine.
         """
-        if not self.dead:
-            return []
         return [
-            (node_id, cluster.nodes[node_id].incarnation)
-            for node_id in self.unheard(cluster, now)
-            if self.dead.get(node_id) == cluster.nodes[node_id].incarnation
+            (node_id, incarnation)
+            for node_id, incarnation in self.dead.items()
+            if self._is_dead(cluster, node_id, incarnation, now)
         ]
+
+    def _is_dead(self, cluster: Cluster, node_id: NodeId, incarnation: int, now: int) -> bool:
+        """Return whether an operator's word on the incarnation applies now."""
+        node = cluster.nodes.get(node_id)
+        return (
+            node is not None
+            and may_be_buried(node, incarnation)
+            and self._is_unheard(cluster, node_id, now)
+        )
+
+    def _is_unheard(self, cluster: Cluster, node_id: NodeId, now: int) -> bool:
+        last = max(self.began, self.beats.get(node_id, 0), self.noticed.get(node_id, 0))
+        return last < now - slowest_timing(cluster).silence_ms * MS
 
     def extension_is_over(self, cluster: Cluster, now: int) -> bool:
         """Return whether no node can hold the long lease of a planned stop any more.
@@ -293,6 +307,14 @@ class Leases:
         usable = [node.node_id for node in cluster.nodes.values() if node.usable]
         heard = sum(1 for node_id in usable if self.heard.get(node_id, 0) >= since)
         return 2 * heard < len(usable)
+
+
+def may_be_buried(node: Node, incarnation: int) -> bool:
+    """Return whether a word on this incarnation may apply: it is the node's last one, is usable or
+    was declared lost, and was not declared dead yet.
+    """
+    was_lost = node.state == node_life.UNREACHABLE and node.lost == incarnation
+    return node.incarnation == incarnation and node.dead < incarnation and (node.usable or was_lost)
 
 
 def _life(node: Node | None) -> tuple[object, ...]:
