@@ -64,7 +64,7 @@ async def test_a_tenant_adds_no_more_names_by_undeploying_than_it_may_have_model
                 await ada.ask("POST", "/v1/deployments", 201, json=model(f"m-{number}"))
                 await ada.ask("DELETE", f"/v1/deployments/m-{number}", 202)
             refused = await ada.ask("POST", "/v1/deployments", 422, json=model("late"))
-            assert "has 3 undeployed models that the cluster still knows" in refused["detail"]
+            assert "has 3 undeployed models that still count" in refused["detail"]
             await ada.ask("POST", "/v1/deployments", 201, json=model("m-0"))
         await world.ask("POST", "/v1/deployments", 201, json=model("of-another-tenant"))
         assert len(world.gateway.cluster.models) == LIMIT + 1

@@ -14,7 +14,7 @@ from libs.common.life import kept_life
 from libs.common.model import JobId, TenantId
 from libs.common.model_spec import ModelSpec
 from libs.common.state.cluster import Cluster
-from libs.common.state.former_models import FORMER_NS, FormerModel
+from libs.common.state.former_models import FORMER_STAY_NS, FormerModel
 from libs.common.transport import snapshot
 from services.api_gateway.access.roles import MEMBER, Principal
 from services.api_gateway.views.fact_stream import FactFilter
@@ -22,7 +22,7 @@ from tests.given import registered
 from tests.history import picture, subject_of
 from tests.unit.model_world import World, deployed, scaled
 
-HOUR_S: Final = FORMER_NS // 1_000_000_000
+STAY_S: Final = FORMER_STAY_NS // 1_000_000_000
 TENANT: Final = TenantId("default")
 
 
@@ -39,17 +39,24 @@ def undeployed() -> World:
     return world
 
 
-def later(world: World, *facts: AnyFact, seconds: float = HOUR_S) -> list[AnyFact]:
+def later(world: World, *facts: AnyFact, seconds: float = STAY_S) -> list[AnyFact]:
     return world.hear(*facts, at_s=world.at_s + seconds)
 
 
-def test_an_undeployed_model_leaves_the_state_with_a_deployment_an_hour_later() -> None:
+def test_an_undeployed_model_leaves_the_state_with_a_deployment_some_time_later() -> None:
     world = undeployed()
-    later(world, other("early"), seconds=HOUR_S - 1)
+    later(world, other("early"), seconds=STAY_S - 1)
     assert "chat" in world.cluster.models
     later(world, other(), seconds=1)
     assert list(world.cluster.models) == ["early", "other"]
     assert world.cluster.former_models == {"chat": FormerModel(TENANT, 3, 1, 2)}
+
+
+def test_a_deployment_by_a_gateway_whose_clock_is_hours_ahead_removes_no_model() -> None:
+    """The scheduler may have decisions about the model that the log does not have yet."""
+    world = undeployed()
+    later(world, other(), seconds=20 * 3_600)
+    assert "chat" in world.cluster.models
 
 
 def test_a_redeployment_makes_models_leave_too() -> None:
@@ -152,14 +159,14 @@ def test_a_snapshot_holds_the_records() -> None:
     assert read is not None and picture(read) == picture(world.cluster)
 
 
-@pytest.mark.parametrize("between_s", [0, HOUR_S - 1, HOUR_S, 2 * HOUR_S])
+@pytest.mark.parametrize("between_s", [0, STAY_S - 1, STAY_S, 2 * STAY_S])
 def test_a_departure_commutes_with_the_end_of_the_last_replica(between_s: int) -> None:
     """The scheduler folds the end ahead of the log, and its clock is near those of gateways."""
     world = World(registered("a"), deployed(1))
     world.begin("chat-1")
     world.hear(f.ModelUndeployed(name="chat"))
     end = f.JobClosed(job_id=JobId("chat-1"), attempt=1, outcome="cancelled")
-    end_s = world.at_s + HOUR_S + 5
+    end_s = world.at_s + STAY_S + 5
     world.cluster.jobs[JobId("chat-1")].state = "releasing"
     for member in world.cluster.jobs[JobId("chat-1")].members.values():
         member.state = "released"
@@ -172,7 +179,7 @@ def test_a_departure_commutes_with_the_end_of_the_last_replica(between_s: int) -
         tell_at(cluster, other("last"), end_s + between_s)
         seen.append((list(cluster.models), cluster.former_models))
     assert seen[0] == seen[1]
-    assert ("chat" in seen[0][0]) == (between_s < HOUR_S)
+    assert ("chat" in seen[0][0]) == (between_s < STAY_S)
 
 
 def tell_at(cluster: Cluster, fact: AnyFact, at_s: float) -> None:

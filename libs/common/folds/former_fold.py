@@ -1,27 +1,28 @@
 """Remove undeployed models from the state, and keep what a later deployment of the name gets.
 
 Pure and total, called by `model_fold` only, for facts of gateways. A model leaves at a deployment
-of any model, an hour after its undeployment and the end of its last replica. So no decision about
-it that the scheduler has folded ahead of the log is left, and the facts of both commute.
+of any model, FORMER_STAY_NS after its undeployment and the end of its last replica. So no decision
+about it that the scheduler has folded ahead of the log is left, and the facts of both commute. The
+times are those of gateways, whose clocks must not differ by a day.
 """
 
 from libs.common import facts as f
 from libs.common.change import Stamp
 from libs.common.life import kept_life
 from libs.common.state.cluster import Cluster, Model
-from libs.common.state.former_models import FORMER_KEPT, FORMER_NS, FormerModel
+from libs.common.state.former_models import FORMER_KEPT, FORMER_STAY_NS, FormerModel
 from libs.common.state.kept import kept_key
 
 
-def is_over(cluster: Cluster, model: Model, now_ns: int) -> bool:
-    """Return whether nothing needs the model any more but its numbers.
+def is_over(cluster: Cluster, model: Model, now_ns: int, stay_ns: int = FORMER_STAY_NS) -> bool:
+    """Return whether for `stay_ns` nothing has needed the model any more but its numbers.
 
     The model stays as long as nodes keep data of it.
     """
     return (
         not model.deployed
         and not model.jobs
-        and now_ns - max(model.undeployed_ns, model.last_ended_ns) >= FORMER_NS
+        and now_ns - max(model.undeployed_ns, model.last_ended_ns) >= stay_ns
         and not any(kept_key(model.name, tier) in cluster.kept for tier in kept_life.TIERS)
     )
 

@@ -10,9 +10,12 @@ import msgspec
 
 from libs.common.model import TenantId
 
-# An undeployed model stays whole for this long after its undeployment and the end of its last
-# replica. Its names hide those of models that are shared with everyone for as long.
+# For this long after its undeployment and the end of its last replica, an undeployed model counts
+# towards its tenant's limit of names, and its names hide those of models that are shared with
+# everyone.
 FORMER_NS: Final = 3_600_000_000_000
+# It stays whole for a day longer, because the clocks of two gateways may differ by hours.
+FORMER_STAY_NS: Final = FORMER_NS + 86_400_000_000_000
 # Records beyond this number leave the state, the oldest first (`Cluster.ordinal_floor`).
 FORMER_KEPT: Final = 10_000
 

@@ -18,6 +18,7 @@ from libs.common.model_spec import ModelSpec
 from libs.common.scaling_targets import ScalingTargets
 from libs.common.state import model_view
 from libs.common.state.cluster import Cluster, Model, Tenant
+from libs.common.state.former_models import FORMER_NS
 from libs.common.state.tenant import MODELS_DEFAULT
 from services.api_gateway.intents import (
     adapter_intents,
@@ -104,8 +105,8 @@ def deployment(body: object, known: Model | None, tenant: TenantId) -> ModelDepl
 def check_count(cluster: Cluster, tenant: Tenant, name: str, now_ns: int) -> None:
     """Raise Refused if the tenant has as many deployed models as it may have.
 
-    An undeployed model stays in the state for at least an hour. So a new name is also refused if
-    the tenant has too many of them.
+    An undeployed model stays in the state. So a new name is also refused if the tenant has too many
+    that were undeployed within an hour.
     """
     own = [model for model in cluster.models.values() if model.tenant == tenant.tenant]
     deployed = sum(model.deployed for model in own)
@@ -115,15 +116,17 @@ def check_count(cluster: Cluster, tenant: Tenant, name: str, now_ns: int) -> Non
             f"{tenant.models_max} deployed models and has {deployed}: undeploy one, or ask an "
             f"administrator to run `muster tenant set {tenant.tenant} --models N`"
         )
-    former = sum(not model.deployed and not is_over(cluster, model, now_ns) for model in own)
+    former = sum(
+        not model.deployed and not is_over(cluster, model, now_ns, FORMER_NS) for model in own
+    )
     most = max(MODELS_DEFAULT, tenant.models_max)
     is_known = name in cluster.models or name in cluster.former_models
     if not is_known and former >= most:
         raise Refused(
             f"name: model {name} was not deployed: tenant {tenant.tenant} has {former} undeployed "
-            f"models that the cluster still knows, and with {most} or more no new name is allowed: "
+            f"models that still count, and with {most} or more no new name is allowed: "
             "deploy it under the name of one of them, run `muster model drop` for those that nodes "
-            "keep data of, or wait: the others are forgotten after an hour"
+            "keep data of, or wait: the others count for an hour"
         )
 
 
