@@ -38,7 +38,8 @@ STAY: Final[dict[str, str]] = {
     "what every fold must hold alike, or all schedulers decide alike": """
         ordering.HALF_LIFE_MS model_fold.STEADY_NS model_crashes.BACKOFF_MAX_S
         former_models.FORMER_NS former_models.FORMER_STAY_NS
-        key_fold.EXPIRED_STAY_NS key_fold.EXPIRED_STAY_MIN_NS lock_turns.MARGIN_NS""",
+        key_fold.EXPIRED_STAY_NS key_fold.EXPIRED_STAY_MIN_NS key_fold.SWEEP_NS
+        lock_turns.MARGIN_NS""",
     "a program's own: an argument of the Python client chooses it, or it is a pace within one": """
         client.timing.ANSWER_S client.timing.RETRY_S client.timing.CONNECT_S client.timing.IDLE_S
         client.timing.POLL_S client.timing.SEND_S client.timing.LOOK_S client.timing.AGAIN_FIRST_S

@@ -13,10 +13,17 @@ from libs.common.state.cluster import Cluster, Key, tenant_of
 from libs.common.state.rate_limits import RateLimits
 
 # An expired key stays for this long, so that people see why it is refused. Beyond the newest
-# EXPIRED_MAX it stays for a day: the time is that of a gateway's clock, which may be ahead.
+# EXPIRED_MAX it stays for a day: the time is that of a gateway's clock, which may be ahead. Beyond
+# the newest EXPIRED_KEPT it leaves at once. These are as many as the valid keys that a cluster may
+# have, so that such a clock removes none of those.
 EXPIRED_STAY_NS: Final = 30 * 86_400 * 1_000_000_000
 EXPIRED_MAX: Final = 1_000
 EXPIRED_STAY_MIN_NS: Final = 86_400 * 1_000_000_000
+EXPIRED_KEPT: Final = 10_000
+# Expired keys are looked for with the first new key of a minute, and when the number of keys is a
+# multiple of SWEEP_KEYS, because that costs a walk over all keys.
+SWEEP_NS: Final = 60 * 1_000_000_000
+SWEEP_KEYS: Final = 1_000
 
 
 def tenant_set(cluster: Cluster, fact: f.TenantSet, stamp: Stamp) -> Change:
@@ -69,15 +76,31 @@ def created(cluster: Cluster, fact: f.KeyCreated, stamp: Stamp) -> Change:
 
 
 def _remove_expired(cluster: Cluster, now_ns: int) -> None:
+    if not _sweep_is_due(cluster, now_ns):
+        return
     expired = sorted(
         (key.expires_ns, key.key_id)
         for key in cluster.keys.values()
         if 0 < key.expires_ns <= now_ns
     )
     for number, (expires_ns, key_id) in enumerate(expired):
-        stays_ns = EXPIRED_STAY_MIN_NS if number < len(expired) - EXPIRED_MAX else EXPIRED_STAY_NS
-        if expires_ns + stays_ns <= now_ns:
+        if expires_ns + _stay_ns(len(expired) - number) <= now_ns:
             del cluster.keys[key_id]
+
+
+def _sweep_is_due(cluster: Cluster, now_ns: int) -> bool:
+    """Compare with the time of the newest key, because all folds must decide alike."""
+    newest = next(reversed(cluster.keys.values()), None)
+    return newest is not None and (
+        len(cluster.keys) % SWEEP_KEYS == 0 or newest.created_ns // SWEEP_NS != now_ns // SWEEP_NS
+    )
+
+
+def _stay_ns(rank: int) -> int:
+    """Return how long the expired key stays that expired as the `rank`-th last one."""
+    if rank > EXPIRED_KEPT:
+        return 0
+    return EXPIRED_STAY_MIN_NS if rank > EXPIRED_MAX else EXPIRED_STAY_NS
 
 
 def rotated(cluster: Cluster, fact: f.KeyRotated, stamp: Stamp) -> Change:

@@ -31,7 +31,8 @@ from services.api_gateway.times import duration_s
 
 DEFAULT: Final = TenantId("default")
 NS: Final = 1_000_000_000
-# All keys of the cluster that have not expired, so that the index over them stays small.
+# All keys of the cluster that have not expired, so that the index over them stays small. The fold
+# bounds the expired ones (`key_fold.EXPIRED_KEPT`).
 KEYS_MAX: Final = 10_000
 NAME_MAX: Final = 128
 COUNT_MAX: Final = 1_000_000_000
@@ -205,7 +206,7 @@ def key_creation(body: object, cluster: Cluster, own_tenant: str, now_ns: int) -
         raise Refused(
             f"name: {key.name[:64]!r} is not valid: give at most {NAME_MAX} printable characters"
         )
-    if sum(not 0 < each.expires_ns <= now_ns for each in cluster.keys.values()) >= KEYS_MAX:
+    if len(cluster.keys) >= KEYS_MAX and _valid_keys(cluster, now_ns) >= KEYS_MAX:
         raise Refused(
             f"the key was not created: the cluster has {KEYS_MAX} keys that have not expired, the "
             "maximum: revoke some (muster key revoke)"
@@ -225,6 +226,10 @@ def key_creation(body: object, cluster: Cluster, own_tenant: str, now_ns: int) -
         requests_per_minute=key.requests_per_minute,
         tokens_per_minute=key.tokens_per_minute,
     )
+
+
+def _valid_keys(cluster: Cluster, now_ns: int) -> int:
+    return sum(not 0 < key.expires_ns <= now_ns for key in cluster.keys.values())
 
 
 def check_limits(limits: KeyBody | LimitsBody) -> None:
