@@ -53,7 +53,5 @@ SEEDS: Final[dict[int, str]] = {
     368: "a node that lied under its agent's next incarnation is removed all the same",
     71127: "a node that registered under a shorter lease profile may be lost by it after a change",
     73449: "a placement that crossed a node's registration may name its former incarnation",
-    77696: "in a fifo queue later jobs start elsewhere while the place of the first is measured",
-    77948: "a decision may wait for a stall of the log that was to last longer than the storm",
     91005: "a hold of a killed gateway is stored after the job's release: it is released again",
 }

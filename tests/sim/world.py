@@ -88,7 +88,7 @@ class World:
         self.dice = random.Random(f"world {plan.seed}")
         self.meter = Meter(any(blow.kind == faults.GREEDY for blow in plan.blows))
         self.stream = SimStream(self._stored, self.meter.busy_s)
-        self.stalled_since = self.stalled_until = self.answers_s = self.releases_at_s = 0.0
+        self.stalled_since = self.stalled_until = self.releases_at_s = 0.0
         self.leading_epoch = 0
         self.quota_epoch = 0
         self.network = Network(self.weather)
@@ -351,14 +351,10 @@ class World:
             self.power_on(machine)
 
     def stall(self, length_s: float) -> None:
-        """Stop all answers of the log for `length_s` from now on; 0 ends a stall.
-
-        What was sent to the log before that end is still answered at `answers_s`.
-        """
+        """Stop all answers of the log for `length_s` from now on; 0 ends a stall."""
         if self.loop.now >= self.stalled_until:
             self.stalled_since = self.loop.now
         self.stalled_until = self.loop.now + length_s
-        self.answers_s = max(self.answers_s, self.stalled_until)
         for slot in self.slots.values():
             if slot.log is not None:
                 slot.log.stalled_until = self.stalled_until

@@ -30,8 +30,9 @@ from services.scheduler.decide.preflight import (
     suspects_for,
 )
 from services.scheduler.models.spread import choose_spread
-from services.scheduler.placement.choose import NO_PLACEMENT, Choice, possible
+from services.scheduler.placement.choose import NO_PLACEMENT, Choice, choose_for, possible
 from services.scheduler.placement.resource_request import request_of
+from services.scheduler.placement.sharing_domains import sharing_domain_of
 from services.scheduler.preemption.choose import Room, preempted, room_for
 from services.scheduler.queueing.backfill import (
     SCAN_MAX,
@@ -41,9 +42,9 @@ from services.scheduler.queueing.backfill import (
 )
 from services.scheduler.queueing.limits import is_possible, over_limit, passes_limit
 from services.scheduler.queueing.queue import RECHECK_IDLE_MAX
-from services.scheduler.queueing.queue_order import candidates, in_order, merged
-from services.scheduler.queueing.shape import Owner, Shape, Waiting
-from services.scheduler.reservations.reservations import is_closed_to, is_early, pass_of
+from services.scheduler.queueing.queue_order import candidates, in_order
+from services.scheduler.queueing.shape import Owner, Shape
+from services.scheduler.reservations.reservations import closed_to, is_closed_to, is_early, pass_of
 from services.scheduler.reservations.reserved import is_among_strangers, is_broken, is_free
 from services.scheduler.state.buckets import (
     ENQUEUE,
@@ -114,48 +115,36 @@ class Examined(msgspec.Struct):
         count = self.counts[tenant] = self.counts.get(tenant, 0) + 1
         if self.total == SCAN_MAX:
             self.full.update(each for each, seen in self.counts.items() if seen >= PART_LEAST)
-        part = max(SCAN_MAX // PARTS, SCAN_MAX // max(1, len(self.tenants)))
+        part = max(SCAN_MAX // PARTS, SCAN_MAX // len(self.tenants))
         if count >= (part if self.total < SCAN_MAX else PART_LEAST):
             self.full.add(tenant)
         return self.total >= 2 * SCAN_MAX
 
 
 def place(state: State) -> Sequence[AnyFact]:
-    """Place the first job in order that fits, without delaying the jobs before it.
-
-    A job whose reserved devices are not free yet has its turn too, on other devices. If none fit,
-    it waits for its own ones and needs no nodes of the others.
-    """
+    """Place the first job in order that fits, without delaying the jobs before it."""
     versions = state.versions
-    if state.nothing_fits == versions or not (state.queue.waiting or state.reserved):
+    if state.nothing_fits == versions or not state.queue.waiting:
         return NONE
     passes: dict[str, BackfillPass] = defaultdict(BackfillPass)
     examined = Examined(state.queue.tenants)
     jobs = state.cluster.jobs
-    found = candidates(state, examined.full)
-    if state.reserved:
-        found = merged(state, found, _with_devices_in_use(state))
-    for _, job_id, shape, _ in found:
-        job, own = jobs[job_id], state.reserved.get(job_id)
-        if own is not None and shape.tenant in examined.full:
-            continue
+    for _, job_id, shape, _ in candidates(state, examined.full):
+        job = jobs[job_id]
         backfill_pass = passes[pass_of(state, job)]
         choice, lender = _choice(state, backfill_pass, job, shape)
         if choice is NO_PLACEMENT:
-            if own is None:
-                backfill_pass.wait(state, job)
+            backfill_pass.wait(state, job)
             if examined.note(shape.tenant) or backfill_pass.holds_all(state):
                 break
-        elif not shape.request.share and passes_limit(
-            state, shape, choice, own.share if own is not None else 0
-        ):
+        elif not shape.request.share and passes_limit(state, shape, choice):
             examined.note(shape.tenant)
         elif job.elements is not None:
             return (next_element(job, partial(_fits, state, backfill_pass, shape)),)
         elif lender:
             return (placement(state, job, choice, lender),)
         else:
-            if job.spec.nodes_max > job.spec.nodes and own is None:
+            if job.spec.nodes_max > job.spec.nodes:
                 choice = with_more_nodes(state, backfill_pass, job=job, shape=shape, choice=choice)
             return placed_or_measured(state, job, choice)
     state.nothing_fits = versions
@@ -186,7 +175,7 @@ def _fits(state: State, backfill_pass: BackfillPass, shape: Shape, job: Job) -> 
 
 
 def place_reserved(state: State) -> Sequence[AnyFact]:
-    """Place a job on its reserved devices once all are free.
+    """Place a job on its reserved devices once all are free, or earlier on other free devices.
 
     A reservation that can never be used is given up.
     """
@@ -197,46 +186,33 @@ def place_reserved(state: State) -> Sequence[AnyFact]:
     for job in in_order(state, [job for job in jobs if job.state == job_life.QUEUED]):
         if is_broken(state, job):
             return given_up(state, job)
-        if is_under_way(state, job) or not is_free(state.cluster, job):
+        if job.spec.preflight and is_under_way(state, job):
             continue
-        shape, own, _ = state.reserved[job.job_id]
-        choice = [(member.node_id, member.gpus) for member in job.preemption.reserved]
-        if (
-            _is_limited(state, job)
-            or passes_limit(state, shape, choice, own)
-            or is_closed_to(state, job, choice)
-            or is_among_strangers(state.cluster, job)
-        ):
+        shape, own, pools = state.reserved[job.job_id]
+        own_nodes = shape.request.nodes if pools else 0
+        kept = [(member.node_id, member.gpus) for member in job.preemption.reserved]
+        free = is_free(state.cluster, job)
+        choice = (
+            kept
+            if free
+            else choose_for(
+                state.capacity,
+                shape.request,
+                sharing_domain_of(state.cluster, job.tenant),
+                closed_to(state, job),
+            )
+        )
+        if choice is NO_PLACEMENT:
+            continue
+        limited = over_limit(state, shape, own, own_nodes) or passes_limit(
+            state, shape, choice, own
+        )
+        refused = limited or is_closed_to(state, job, choice) or is_early(state, job)
+        if refused or (free and is_among_strangers(state.cluster, job)):
             return given_up(state, job)
         return placed_or_measured(state, job, choice)
     state.none_free = versions
     return NONE
-
-
-def _with_devices_in_use(state: State) -> list[Waiting]:
-    """Return the jobs that may start on other devices before those reserved for them are free."""
-    jobs = [state.cluster.jobs[job_id] for job_id in state.reserved]
-    return [
-        Waiting(
-            key=state.key_of(job),
-            job_id=job.job_id,
-            shape=state.reserved[job.job_id].shape,
-            lane=state.lane_of(job),
-        )
-        for job in jobs
-        if job.state == job_life.QUEUED
-        and not is_under_way(state, job)
-        and not _is_limited(state, job)
-    ]
-
-
-def _is_limited(state: State, job: Job) -> bool:
-    """Return whether a job with reserved devices may not start: its tenant is at a limit without
-    it, or the reservation that it names has not begun.
-    """
-    shape, own, pools = state.reserved[job.job_id]
-    own_nodes = shape.request.nodes if pools else 0
-    return over_limit(state, shape, own, own_nodes) or is_early(state, job)
 
 
 def preempt(state: State) -> Sequence[AnyFact]:

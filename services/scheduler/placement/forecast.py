@@ -5,16 +5,13 @@ Pure, and derived: the answer depends on the cluster and the time alone. Only no
 since the last use are examined again, by the checks of a placement (`place.fits`) on the node
 without the jobs that will have ended. A job without a known end counts `UNKNOWN`, so that among
 nodes without a time, the one with the fewest such jobs in the way comes first.
-
-A job with reserved devices counts like one that is placed there in this second. Its nodes are
-examined again in each second, because that end moves with the time.
 """
 
 from bisect import bisect_left
 from collections.abc import Mapping
 from itertools import accumulate
 from operator import or_
-from typing import Final, NamedTuple
+from typing import Final
 
 from libs.common.model import JobId, JobSpec, attempt_key, job_of
 from libs.common.state.cluster import Cluster, Job
@@ -26,13 +23,11 @@ from services.scheduler.placement.imagined import Imagined
 from services.scheduler.placement.place import Place, fits, host_serves
 from services.scheduler.placement.resource_request import ResourceRequest
 
-# Later than every known time.
+# Later than every known time. A replica never ends, so it counts as many jobs with an unknown end.
 UNKNOWN: Final = 1 << 62
-# When a replica ends. Larger than the sum of many UNKNOWNs, so a node with a replica comes last.
 NEVER: Final = UNKNOWN << 20
 # When a job on lent nodes ends that is called back.
 AT_ONCE: Final = 0
-NO_JOB: Final = JobId("")
 
 
 def latest_end_ns(spec: JobSpec, placed_ns: int) -> int:
@@ -62,33 +57,12 @@ def expected_end_ns(job: Job) -> int:
     return job.placed_ns + spec.estimate_s * SECOND_NS if spec.estimate_s else UNKNOWN
 
 
-def end_if_placed_ns(spec: JobSpec, at_ns: int) -> int:
-    """Return the expected end of an attempt that would be placed at this time: its latest end, or
-    its user's estimate.
-    """
-    if spec.serve is not None:
-        return NEVER
-    end_ns = latest_end_ns(spec, at_ns)
-    return at_ns + spec.estimate_s * SECOND_NS if end_ns == UNKNOWN and spec.estimate_s else end_ns
-
-
-class End(NamedTuple):
-    """An expected end on a node: of the attempt `key`, or of the job `reserved`, which has devices
-    reserved there.
-    """
-
-    at_ns: int
-    key: str = ""
-    reserved: JobId = NO_JOB
-
-
 class Forecast:
     """The nodes that could serve, and when.
 
     `whens` maps a node to the time from which it will serve (0: now; unknown from UNKNOWN on).
     `called_back` are the jobs on lent nodes, which end for this request at once. `seen` is the
-    examined position of the changes. `moving` are nodes with reserved devices, and `second_ns` is
-    the second in which they were examined.
+    examined position of the changes.
     """
 
     def __init__(
@@ -99,62 +73,38 @@ class Forecast:
         self.sharing_domain: Final = sharing_domain
         self.whens: Final[dict[int, int]] = {}
         self.seen = UNSEEN
-        self.moving: Final[dict[int, None]] = {}
-        self.second_ns = 0
 
     def bring_up(self, cluster: Cluster, capacity: Capacity, now_ns: int) -> None:
-        """Examine the nodes that changed since the last use, and in another second also those with
-        reserved devices.
-        """
+        """Examine the nodes that changed since the last use."""
         changed, self.seen = capacity.changes.since(self.seen), capacity.changes.position
-        second_ns = now_ns - now_ns % SECOND_NS
-        if self.moving and second_ns != self.second_ns:
-            changed = dict.fromkeys([*changed, *self.moving])
-        self.second_ns = second_ns
         for index in changed:
-            self.whens.pop(index, None)
-            self.moving.pop(index, None)
             place = capacity.places[index]
-            if place is None:
-                continue
-            when = self._when(cluster, place, now_ns)
+            self.whens.pop(index, None)
+            when = self._when(cluster, place, now_ns) if place is not None else None
             if when is not None:
                 self.whens[index] = when
-            if place.node.reserved:
-                self.moving[index] = None
 
     def _when(self, cluster: Cluster, place: Place, now_ns: int) -> int | None:
         """Return when the node serves; None if it does not even when empty. An end that has passed
         is unknown.
         """
-        ends = self._ends(cluster, place, now_ns)
+        ends: list[tuple[int, str]] = []
+        for key in _attempts(place):
+            job = cluster.jobs[job_of(key)]
+            if job.job_id in self.called_back:
+                ends.append((AT_ONCE, key))
+                continue
+            end = expected_end_ns(job)
+            ends.append((end if end > now_ns else UNKNOWN, key))
+        ends.sort()
         later, gone = Imagined(cluster, place), 0
         while not self._serves(later.place):
             if gone == len(ends):
                 return None
-            end = ends[gone]
-            if end.reserved:
-                later.end_reserved(end.reserved)
-            else:
-                later.end(end.key)
+            later.end(ends[gone][1])
             gone += 1
-        known = [end.at_ns for end in ends[:gone] if end.at_ns < UNKNOWN]
-        return max(known, default=0) + sum(end.at_ns for end in ends[len(known) : gone])
-
-    def _ends(self, cluster: Cluster, place: Place, now_ns: int) -> list[End]:
-        """Return the expected ends on this node, the earliest first."""
-        ends = []
-        for key in _attempts(place):
-            job = cluster.jobs[job_of(key)]
-            if job.job_id in self.called_back:
-                ends.append(End(AT_ONCE, key))
-                continue
-            end_ns = expected_end_ns(job)
-            ends.append(End(end_ns if end_ns > now_ns else UNKNOWN, key))
-        for job_id in place.node.reserved:
-            end_ns = end_if_placed_ns(cluster.jobs[job_id].spec, self.second_ns)
-            ends.append(End(end_ns, reserved=job_id))
-        return sorted(ends)
+        known = [end for end, _ in ends[:gone] if end < UNKNOWN]
+        return max(known, default=0) + sum(end for end, _ in ends[len(known) : gone])
 
     def _serves(self, place: Place) -> bool:
         if not host_serves(place, self.request) or not place.admits(self.request):

@@ -1,4 +1,4 @@
-"""A node as it would be after some attempts on it, or jobs with reserved devices, have ended.
+"""A node as it would be after some attempts on it have ended.
 
 Pure: the node itself stays as it is.
 """
@@ -7,7 +7,7 @@ from copy import copy
 
 from msgspec.structs import replace
 
-from libs.common.model import JobId, job_of
+from libs.common.model import job_of
 from libs.common.state.cluster import Cluster, GpuView
 from services.scheduler.placement.capacity import read_device, read_host, reserved_on
 from services.scheduler.placement.place import Place
@@ -17,8 +17,7 @@ class Imagined:
     """A copy of a node state without some attempts.
 
     `there` is the real node state, `place` the copy without the attempts (`model.attempt_key`) in
-    `ended`. Devices that are reserved for other jobs are `closed`. Each call of `end` or `spare`
-    reads only what that attempt holds, and each call of `end_reserved` what the job has reserved.
+    `ended`. Each call of `end` or `spare` reads only what that attempt holds.
     """
 
     def __init__(self, cluster: Cluster, there: Place) -> None:
@@ -29,10 +28,7 @@ class Imagined:
         self.place = copy(there)
         self.place.parts = dict(there.parts)
         self.place.node = replace(
-            there.node,
-            members=dict(there.node.members),
-            held=dict(there.node.held),
-            reserved=dict(there.node.reserved),
+            there.node, members=dict(there.node.members), held=dict(there.node.held)
         )
 
     def end(self, key: str) -> Place:
@@ -50,38 +46,20 @@ class Imagined:
             self.place.node.held[key] = self.there.node.held[key]
         return self._read_devices_of(key)
 
-    def end_reserved(self, job_id: JobId) -> Place:
-        """Let the job with reserved devices have run on them and ended, on the copy."""
-        freed = {hold.uuid for hold in self.place.node.reserved.pop(job_id).gpus}
-        self.closed = reserved_on(self.place.node)
-        for index, view in enumerate(self.place.views):
-            if view.gpu.uuid in freed:
-                self._read_device(index, view)
-        self.place.widen()
-        read_host(self.cluster, self.place)
-        return self.place
-
     def _read_devices_of(self, key: str) -> Place:
         place = self.place
         for index, view in enumerate(place.views):
-            if key in view.holds:
-                self._read_device(index, view)
+            if key in view.holds and view.gpu.uuid not in self.closed:
+                place.parts.pop(index, None)
+                if self.ended.issuperset(view.holds):
+                    place.whole |= 1 << index
+                else:
+                    place.whole &= ~(1 << index)
+                    read_device(self.cluster, place, index, self._without_ended(view))
         place.widen()
         if key in self.there.node.held:
             read_host(self.cluster, place)
         return place
-
-    def _read_device(self, index: int, view: GpuView) -> None:
-        """Read what is free of the device on the copy, unless it is reserved."""
-        place = self.place
-        if view.gpu.uuid in self.closed:
-            return
-        place.parts.pop(index, None)
-        place.whole &= ~(1 << index)
-        if self.ended.issuperset(view.holds):
-            place.whole |= 1 << index
-        else:
-            read_device(self.cluster, place, index, self._without_ended(view))
 
     def _without_ended(self, view: GpuView) -> GpuView:
         holds = {key: share for key, share in view.holds.items() if key not in self.ended}

@@ -180,21 +180,18 @@ class BackfillPass(msgspec.Struct):
 def leaves_tenant_room(
     state: State, reservation: HeadReservation, job: Job, choice: Choice
 ) -> bool:
-    """Return whether the tenant's limit still allows the reserved job beside this placement.
-
-    What is reserved for `job` itself counts once only.
-    """
+    """Return whether the tenant's limit still allows the reserved job beside this placement."""
     tenant = state.cluster.tenants[reservation.tenant]
     if job.tenant != reservation.tenant:
         return True
-    own = state.reserved.get(job.job_id)
-    own_share, own_pools = (own.share, own.pools) if own is not None else (0, 0)
     pools = len(choice) * job.spec.pools_on_node_bytes
-    both = pools_taken(state, tenant) - own_pools + reservation.pools + pools if pools else 0
+    both = pools_taken(state, tenant) + reservation.pools + pools if pools else 0
     if reservation.pools and 0 < tenant.max_pool_bytes < both:
         return False
     if not tenant.max_gpu_share:
         return True
-    taken = tenant.held_share + state.reserved_share[reservation.tenant] - own_share
     share = sum(hold.share for _, holds in choice for hold in holds)
-    return taken + reservation.share + share <= tenant.max_gpu_share
+    return (
+        tenant.held_share + state.reserved_share[reservation.tenant] + reservation.share + share
+        <= tenant.max_gpu_share
+    )

@@ -5,8 +5,7 @@ queue whose policy compares tenants, the tenant with the lowest rank goes first.
 smallest key goes first. The cost of a decision grows with the number of lanes, not of jobs.
 """
 
-from collections import deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from functools import partial
 
 from libs.common.model import TenantId
@@ -48,16 +47,6 @@ def candidates(
             yield head
             if unreserved in tried and not has_others:
                 break
-
-
-def merged(state: State, found: Iterable[Waiting], others: Iterable[Waiting]) -> Iterator[Waiting]:
-    """Yield what was found in order, and each of these other jobs at its place in that order."""
-    left = deque(sorted((rank(state, each.lane), each) for each in others))
-    for head in found:
-        while left and left[0] < (rank(state, head.lane), head):
-            yield left.popleft()[1]
-        yield head
-    yield from (each for _, each in left)
 
 
 def before(state: State, job: Job) -> Iterator[Waiting]:

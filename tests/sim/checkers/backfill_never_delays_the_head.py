@@ -3,10 +3,10 @@ there. A job on nodes that a waiting job lends counts as ended once that job cou
 
 The order is that of `services/scheduler/queueing/queue_order.py`. The checker computes on its own
 when the first job fits: on the cluster without the attempts that will have ended, one after the
-other. A job with reserved devices counts as an attempt that starts now. A job may be placed on its
-reserved devices at any time. The checker acts only on commits before which the scheduler had read
-the whole log, its own commits included, and while no nodes are reserved. It skips waits after a
-refusal, because their end within a commit depends on the scheduler's own clock.
+other. A job with reserved devices may be placed on them later. The checker acts only on commits
+before which the scheduler had read the whole log, its own commits included, and while no nodes are
+reserved. It skips waits after a refusal, because their end within a commit depends on the
+scheduler's own clock.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from services.scheduler.placement.choose import NO_PLACEMENT, Choice, choose
 from services.scheduler.placement.sharing_domains import sharing_domain_of
 from services.scheduler.queueing.backfill import borrowers_behind
 from services.scheduler.queueing.limits import is_blocked, passes_limit
-from services.scheduler.queueing.queue_order import before
+from services.scheduler.queueing.queue_order import heads
 from services.scheduler.state.state import State
 from tests.sim.checkers.checker import Checker
 
@@ -42,7 +42,6 @@ SOME_TIME: Final = 1 << 70
 NEVER: Final = 1 << 71
 AT_ONCE: Final = 0
 
-Key = TypeVar("Key", bound=str)
 Held = TypeVar("Held")
 
 
@@ -61,15 +60,13 @@ class BackfillNeverDelaysTheHead(Checker):
         self, cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp, commit: Commit
     ) -> None:
         self.first = None
-        if not isinstance(fact, f.JobPlaced):
-            return
-        placed = cluster.jobs.get(fact.job_id)
+        placed = cluster.jobs.get(fact.job_id) if isinstance(fact, f.JobPlaced) else None
         known = (
             commit.seen == cluster.seq - 1
             and not cluster.reservations
             and not _any_refused(cluster, stamp.at_ns)
         )
-        if placed is not None and known and not _is_as_reserved(placed, fact):
+        if placed is not None and known and not placed.preemption.reserved:
             first = self._passed_by(cluster, placed)
             if first is not None:
                 self.passed += 1
@@ -100,8 +97,10 @@ class BackfillNeverDelaysTheHead(Checker):
         """The first job that waits for devices; None when that is the placed one."""
         state = State(cluster)
         found: Job | None = None
-        for _, job_id, shape, _ in before(state, placed):
+        for _, job_id, shape, _ in heads(state):
             job = cluster.jobs[job_id]
+            if job is placed:
+                return found
             choice = _choice(cluster, job, set())
             if is_blocked(state, shape, job) or (
                 choice is not NO_PLACEMENT and passes_limit(state, shape, choice)
@@ -111,15 +110,7 @@ class BackfillNeverDelaysTheHead(Checker):
             if queue is not None and not queue.backfill:
                 self.fail(f"{placed.job_id} passes {job_id} in queue {queue.name} without backfill")
             found = found or job
-        return found
-
-
-def _is_as_reserved(job: Job, placed: f.JobPlaced) -> bool:
-    """Return whether the job is placed on devices that are reserved for it."""
-    reserved = {hold.uuid for member in job.preemption.reserved for hold in member.gpus}
-    return bool(job.preemption.reserved) and reserved.issuperset(
-        hold.uuid for member in placed.members for hold in member.gpus
-    )
+        return None
 
 
 def _any_refused(cluster: Cluster, at_ns: int) -> bool:
@@ -150,25 +141,17 @@ def _fits_from(
         )
         for job in running
     }
-    queued = [
-        job
-        for job in cluster.jobs.values()
-        if job.preemption.reserved and job.spec.serve is None and job is not first
-    ]
-    starts = {
-        job.job_id: _end_ns(replace(job, placed_ns=now_ns), now_ns, by_estimate=True)
-        for job in queued
-    }
-    for at_ns in sorted({AT_ONCE, *ends.values(), *starts.values()}):
+    for at_ns in sorted({AT_ONCE, *ends.values()}):
         ended = [
             job
             for job in running
             if ends[job.job_id] <= at_ns
             and (at_ns < SOME_TIME or job is not stranger or ends[job.job_id] == AT_ONCE)
         ]
-        gone = {attempt_key(job.job_id, job.attempt) for job in ended}
-        done = {job_id for job_id, end_ns in starts.items() if end_ns <= at_ns}
-        if _choice(cluster, first, gone, done) is not NO_PLACEMENT:
+        if (
+            _choice(cluster, first, {attempt_key(job.job_id, job.attempt) for job in ended})
+            is not NO_PLACEMENT
+        ):
             return at_ns
     return NEVER
 
@@ -182,12 +165,8 @@ def _end_ns(job: Job, now_ns: int, by_estimate: bool) -> int:
     return end_ns if end_ns > now_ns else SOME_TIME
 
 
-def _choice(
-    cluster: Cluster, job: Job, gone: Collection[str], done: Collection[JobId] = ()
-) -> Choice:
-    """Return a placement of the job on the cluster without the attempts `gone`, and without the
-    devices that are reserved for the jobs `done`.
-    """
+def _choice(cluster: Cluster, job: Job, gone: set[str]) -> Choice:
+    """Return a placement of the job on the cluster without these attempts."""
     left = replace(
         cluster,
         gpus={
@@ -198,7 +177,6 @@ def _choice(
             node_id: replace(
                 node,
                 held=_without(node.held, gone),
-                reserved=_without(node.reserved, done),
                 members={
                     job_id: attempt
                     for job_id, attempt in node.members.items()
@@ -214,7 +192,7 @@ def _choice(
     return choose(capacity, job.spec, sharing_domain_of(cluster, job.tenant))
 
 
-def _without(held: dict[Key, Held], gone: Collection[str]) -> dict[Key, Held]:
+def _without(held: dict[str, Held], gone: set[str]) -> dict[str, Held]:
     return {key: value for key, value in held.items() if key not in gone}
 
 

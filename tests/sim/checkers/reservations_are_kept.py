@@ -74,7 +74,7 @@ class ReservationsAreKept(Checker):
             return
         now_s = self.world.loop.now
         has_stalled = self.stored_s > self.world.stalled_since - UNKNOWN_S
-        answered_s = max(self.stored_s, self.world.answers_s if has_stalled else 0.0)
+        answered_s = max(self.stored_s, self.world.stalled_until if has_stalled else 0.0)
         self.waited_ns = (
             max(0, commit.at_ns - self.begun_ns) if now_s - answered_s < AT_ONCE_S else 0
         )
