@@ -166,7 +166,16 @@ def test_an_id_that_no_database_could_store_is_left_out() -> None:
 
 
 def test_a_clean_report_is_one_line() -> None:
-    assert render(Report(3, "ab")) == "3 commits checked: the chain is whole; head ab"
+    compared = Report(3, "ab", streamed=3, since=1)
+    assert render(compared) == (
+        "3 commits checked, 3 compared with the stream: the chain is whole; head ab"
+    )
+
+
+def test_the_verdict_says_that_the_log_was_not_compared() -> None:
+    assert render(Report(3, "ab")) == (
+        "3 commits checked, not compared with the log: the chain is whole; head ab"
+    )
 
 
 def test_each_finding_is_one_line_and_the_summary_counts_them() -> None:

@@ -49,14 +49,14 @@ class Report(msgspec.Struct, frozen=True):
     """The result of a check of the chain.
 
     `more` counts findings beyond FINDINGS_MAX. `streamed` counts entries that were compared with
-    the stream; from commit `since` on it has no gap.
+    the stream, None if it was not read; from commit `since` on it has no gap.
     """
 
     commits: int
     head_hash: str
     findings: tuple[Finding, ...] = ()
     more: int = 0
-    streamed: int = 0
+    streamed: int | None = None
     since: int = 0
 
 
@@ -327,8 +327,11 @@ def render(report: Report) -> str:
         lines.append(f"and {counted(report.more, 'more finding')}")
     total = len(report.findings) + report.more
     verdict = counted(total, "finding") if total else "the chain is whole"
-    beside = f", {report.streamed} compared with the stream" if report.streamed else ""
-    beside += f" from commit {report.since} on" if report.since > 1 else ""
+    beside = f", {report.streamed} compared with the stream"
+    if report.streamed is None:
+        beside = ", not compared with the log"
+    elif report.since > 1:
+        beside += f" from commit {report.since} on"
     return "\n".join(
         [
             *lines,
