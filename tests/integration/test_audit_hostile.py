@@ -214,7 +214,8 @@ def test_an_untouched_archive_is_whole_and_holds_the_head(
     code, out, said = command("--head", str(tmp_path / "kept"))
     assert (code, out) == (
         0,
-        f"{SIZE} commits checked, not compared with the log: the chain is whole; head {tail_hash(tmp_path)}\n",
+        f"{SIZE} commits checked, not compared with the log: the chain is whole; "
+        f"head {tail_hash(tmp_path)}\n",
     )
     assert f"1 heads signed by {SIGNER.key}; check that this is the audit's key" in said
 
