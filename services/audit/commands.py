@@ -21,7 +21,7 @@ from libs.common.errors import MusterError, Refused
 from libs.common.settings.configuration import read
 from libs.common.settings.settings import Settings
 from libs.common.transport import connection_nats, log_jetstream, signed_snapshots, snapshot_store
-from libs.common.transport.log import Entry
+from libs.common.transport.log import Entry, Log
 from libs.common.transport.objects_nats import NatsObjects
 from services.audit.backup import commands as backup_commands
 from services.audit.chain import heads
@@ -96,14 +96,17 @@ async def _verify(settings: Settings, head_file: str, key: str) -> int:
     kept, bad = _kept_heads(Path(head_file), key) if head_file else ({}, [])
     store = Store(settings.audit_database, read_only=True)
     store.head()  # raises at once if this is not an archive
-    report = await verify(store, await _stream(settings), kept)
+    log, stream = await _stream(settings)
+    report = await verify(store, stream, kept, log)
     for line in bad:
         print(line)
     print(render(report))
-    return CHANGED if report.findings or bad else 0
+    if report.findings or bad:
+        return CHANGED
+    return 1 if report.ended else 0
 
 
-async def _stream(settings: Settings) -> AsyncIterator[list[Entry]] | None:
+async def _stream(settings: Settings) -> tuple[Log, AsyncIterator[list[Entry]]] | tuple[None, None]:
     try:
         client = await connection_nats.connect_as(settings, "audit-verify", within_s=CONNECT_S)
         log = log_jetstream.JetStreamLog(client)
@@ -114,10 +117,10 @@ async def _stream(settings: Settings) -> AsyncIterator[list[Entry]] | None:
             found = await snapshot_store.load(snapshots, snapshot_store.BASE_OBJECT)
             return found.seq if found is not None else 0
 
-        return held(log, base)
+        return log, held(log, base)
     except MusterError as error:
         print(f"audit verify: the archive is not compared with the log: {error}", file=sys.stderr)
-        return None
+        return None, None
 
 
 def _kept_heads(path: Path, key: str) -> tuple[dict[int, str], list[str]]:

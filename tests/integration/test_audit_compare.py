@@ -7,9 +7,9 @@ import pytest
 from libs.common.errors import Trimmed
 from libs.common.transport.log import Entry
 from libs.common.transport.log_memory import MemoryLog, MemoryStream
-from services.audit.chain.verify import held, render, verify
+from services.audit.chain.verify import held, render, until_now, verify
 from services.audit.store.store import Store
-from tests.integration.audit_world import entries, wrongs
+from tests.integration.audit_world import entries, tamper, wrongs
 
 
 class Trimming:
@@ -75,3 +75,49 @@ async def test_a_commit_that_is_missing_behind_the_base_is_not_passed_over() -> 
     trimming.stream.purged.add(35)
     with pytest.raises(Trimmed, match="no longer holds commit 35"):
         await seqs(trimming.held())
+
+
+async def test_a_comparison_that_ends_early_keeps_the_findings_of_before(
+    store: Store, url: str
+) -> None:
+    store.append(entries(1, 40))
+    tamper(url, "update commits set subject = 'facts.quota' where seq in (3, 25)")
+    trimming = Trimming(20)
+    trimming.trim(20)
+    trimming.stream.purged.add(35)
+    report = await verify(store, trimming.held(), log=trimming.log)
+    assert {(2, 3, "changed"), (24, 25, "changed")} <= set(wrongs(report))
+    assert wrongs(report)[-1] == (24, 25, "stream differs")
+    *_, why, verdict = render(report).splitlines()
+    assert why.startswith("the comparison with the log ended early: the log no longer holds commit")
+    assert "14 compared with the stream from commit 21 on, not to its end: " in verdict
+
+
+async def test_the_base_is_loaded_after_the_check_of_the_chain(store: Store) -> None:
+    store.append(entries(1, 40))
+    trimming = Trimming(20)
+    stream = trimming.held()
+    trimming.bases = [30]
+    trimming.trim(30)
+    assert (await verify(store, stream, log=trimming.log)).streamed == 10
+
+
+async def test_an_archive_with_more_than_the_log_is_reported_also_if_the_log_is_empty(
+    store: Store,
+) -> None:
+    store.append(entries(1, 45))
+    trimming = Trimming(0)
+    report = await verify(store, trimming.held(), log=trimming.log)
+    assert (wrongs(report), report.streamed) == ([(40, 41, "inserted")], 40)
+    empty = MemoryLog(MemoryStream())
+    report = await verify(store, until_now(empty, 0), log=empty)
+    assert wrongs(report) == [(0, 1, "inserted")]
+    assert "the log ends at 0, and the archive holds 45 more" in render(report)
+
+
+async def test_a_log_that_ends_before_its_base_is_reported(store: Store) -> None:
+    store.append(entries(1, 45))
+    trimming = Trimming(42)
+    report = await verify(store, trimming.held(), log=trimming.log)
+    assert wrongs(report) == [(40, 41, "inserted")]
+    assert "the log ends at 40, before 42" in report.ended

@@ -337,12 +337,6 @@ async def test_a_missing_record_shows_by_the_stream_too(store: Store, url: str) 
     ]
 
 
-async def test_archive_with_more_than_the_stream_is_reported(store: Store) -> None:
-    store.append(entries(1, 9))
-    assert wrongs(await verify(store, stream(entries(1, 7)))) == [(7, 8, "inserted")]
-    assert wrongs(await verify(store, stream([]))) == []
-
-
 async def test_report_on_a_ruined_archive_is_bounded(store: Store, url: str) -> None:
     store.append(entries(1, 3_000))
     tamper(url, "update commits set hash = 'x'")

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from libs.common import subjects
-from libs.common.errors import Trimmed, Unavailable
+from libs.common.errors import MusterError, Trimmed, Unavailable
 from libs.common.quantities import counted
 from libs.common.transport.log import Entry, HeldLog, Log
 from services.audit.chain.alignment import findings
@@ -49,7 +49,8 @@ class Report(msgspec.Struct, frozen=True):
     """The result of a check of the chain.
 
     `more` counts findings beyond FINDINGS_MAX. `streamed` counts entries that were compared with
-    the stream, None if it was not read; from commit `since` on it has no gap.
+    the stream, None if it was not read; from commit `since` on it has no gap. `ended` is why the
+    comparison ended before the stream's end.
     """
 
     commits: int
@@ -58,6 +59,7 @@ class Report(msgspec.Struct, frozen=True):
     more: int = 0
     streamed: int | None = None
     since: int = 0
+    ended: str = ""
 
 
 class Findings(msgspec.Struct):
@@ -73,29 +75,49 @@ class Findings(msgspec.Struct):
             self.more += 1
 
 
+class Streamed(msgspec.Struct):
+    """How far the archive was compared with the stream; see `Report`."""
+
+    count: int = 0
+    since: int = 0
+    last: int = 0
+
+    def add(self, batch: Sequence[Entry]) -> None:
+        if not self.count or batch[0].seq != self.last + 1:
+            self.since = batch[0].seq
+        self.last, self.count = batch[-1].seq, self.count + len(batch)
+
+
 async def verify(
     store: Store,
     stream: AsyncIterator[list[Entry]] | None = None,
     noted: Mapping[int, str] = NOTHING,
+    log: Log | None = None,
 ) -> Report:
     """Verify the whole archive, also against hashes `noted` by sequence, then against `stream` (of
-    `until_now`).
+    `held` or `until_now`) and the end of `log`, from which it is.
 
-    Raises the typed errors of the archive and of the log. A fault of a record is a finding, not an
-    error.
+    Raises the typed errors of the archive. A fault of a record is a finding, and a fault of the
+    comparison ends it: neither is an error.
     """
     report = await asyncio.to_thread(check, store, noted)
     if stream is None:
         return report
     found = Findings(list(report.findings), report.more)
-    streamed, since = await _compare_stream(store, stream, found)
+    streamed, ended = Streamed(), ""
+    try:
+        await _compare_end(store, log, found)
+        await _compare_stream(store, stream, found, streamed)
+    except MusterError as error:
+        ended = str(error)
     return Report(
         commits=report.commits,
         head_hash=report.head_hash,
         findings=tuple(found.kept),
         more=found.more,
-        streamed=streamed,
-        since=since,
+        streamed=streamed.count,
+        since=streamed.since,
+        ended=ended,
     )
 
 
@@ -246,42 +268,44 @@ def _difference(stored: Sequence[FactRow], proved: Sequence[FactRow]) -> str:
     return f"facts rows differ from the commit at position {', '.join(positions)}"
 
 
-async def _compare_stream(
-    store: Store, stream: AsyncIterator[list[Entry]], found: Findings
-) -> tuple[int, int]:
-    """Add the differences from the stream.
+async def _compare_end(store: Store, log: Log | None, found: Findings) -> None:
+    """Add a finding if the log ends before the archive, which only follows it."""
+    end = await _end(store)
+    last = (await log.bounds())[1] if log is not None else end
+    if last < end:
+        found.add(
+            last,
+            last + 1,
+            "inserted",
+            f"the log ends at {last}, and the archive holds {end - last} more: the log was lost "
+            "or restored, or they were added (docs/howto/restore.md)",
+        )
 
-    Return how many of its entries were compared, and from which on it has no gap.
-    """
-    before = end = await _end(store)
-    last, count, since = 0, 0, 0
+
+async def _compare_stream(
+    store: Store, stream: AsyncIterator[list[Entry]], found: Findings, streamed: Streamed
+) -> None:
+    """Add the differences from the stream, and count in `streamed` what was compared."""
+    end = await _end(store)
     async for batch in stream:
         if not batch:
             break
-        since = since if batch[0].seq == last + 1 and count else batch[0].seq
-        last, count = batch[-1].seq, count + len(batch)
+        last = batch[-1].seq
         if last > end:
             end = await _caught_up(store, last)
         records = await asyncio.to_thread(store.between, batch[0].seq, last)
         _compare_batch(batch, {record.seq: record for record in records}, end, found)
-    if last > end:
+        streamed.add(batch)
+    if streamed.last > end:
         found.add(
             end,
             end + 1,
             "behind",
             (
-                f"the archive is behind the stream by {last - end}, and did not move for "
+                f"the archive is behind the stream by {streamed.last - end}, and did not move for "
                 f"{CATCH_UP_S:.0f} s"
             ),
         )
-    if count and last < before:
-        found.add(
-            last,
-            last + 1,
-            "inserted",
-            f"the stream ends at {last}, and the archive holds {before - last} more",
-        )
-    return count, since
 
 
 async def _caught_up(store: Store, seq: int) -> int:
@@ -325,6 +349,8 @@ def render(report: Report) -> str:
     lines = [f"index {f.index} seq {f.seq}: {f.wrong}: {f.detail}" for f in report.findings]
     if report.more:
         lines.append(f"and {counted(report.more, 'more finding')}")
+    if report.ended:
+        lines.append(f"the comparison with the log ended early: {report.ended}")
     total = len(report.findings) + report.more
     verdict = counted(total, "finding") if total else "the chain is whole"
     beside = f", {report.streamed} compared with the stream"
@@ -332,6 +358,7 @@ def render(report: Report) -> str:
         beside = ", not compared with the log"
     elif report.since > 1:
         beside += f" from commit {report.since} on"
+    beside += ", not to its end" if report.ended else ""
     return "\n".join(
         [
             *lines,
