@@ -337,6 +337,9 @@ async def test_input_is_taken_by_offset_and_repeating_it_is_harmless(world: Worl
 
 
 async def test_many_jobs_each_run_once(world: World) -> None:
+    """The scheduler of this test closes jobs late, and may order a released one again meanwhile.
+    The agent refuses that.
+    """
     names = [f"j{n}" for n in range(30)]
     for name in names:
         order = await world.start(name, "echo $MUSTER_JOB_ID >> ran")
@@ -345,7 +348,9 @@ async def test_many_jobs_each_run_once(world: World) -> None:
         await world.said(f.JobReleased, name)
         world.closed(name)
     assert sorted((world.state_dir / "ran").read_text().split()) == sorted(names)
-    assert all(world.of(name) == ["job.started", "job.finished", "job.released"] for name in names)
+    for name in names:
+        kinds = [kind for kind in world.of(name) if kind != "job.refused"]
+        assert kinds == ["job.started", "job.finished", "job.released"]
     await world.until(lambda: not world.agent.tasks.work)
 
 
