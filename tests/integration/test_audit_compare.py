@@ -1,4 +1,4 @@
-"""What `verify` compares with the log: also with a log that was trimmed, lost or cut."""
+"""`verify` compares the archive with the log, even if the log was trimmed, lost or shortened."""
 
 from collections.abc import AsyncIterator
 

@@ -16,7 +16,7 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 def encoded(value: object) -> bytes:
-    """Return the bytes of facts, or of what holds them. Raises Refused if they have none."""
+    """Return the bytes of facts or of a commit. Raises Refused if they cannot be encoded."""
     try:
         return _encoder.encode(value)
     except UNENCODABLE as error:

@@ -341,7 +341,7 @@ class _Wait:
     def others_ns(self, now_ns: int, seen: int, still_ns: int) -> int:
         """Return for how long the log has stored commits of others; 0 if none since the last call.
 
-        The time begins anew after `still_ns` without one.
+        If the log stores none for `still_ns`, the time is counted from zero again.
         """
         if seen > self.seen:
             self.seen, self.grown_ns = seen, now_ns

@@ -146,10 +146,10 @@ async def until_now(log: Log, after: int) -> AsyncIterator[list[Entry]]:
 async def held(log: HeldLog, base: Callable[[], Awaitable[int]]) -> AsyncIterator[list[Entry]]:
     """Yield what the log holds up to its end, from behind its base on.
 
-    `base` returns the commit of the usable base, 0 without one. It is asked at the first read, and
-    again where the log no longer holds a commit: the log may have been trimmed meanwhile. Without a
-    base the gaps of a trim are passed over. Raises like `until_now`, and Trimmed if a commit after
-    the base is missing.
+    The base is the snapshot behind which the log is whole. `base` returns its commit, or 0 if no
+    base can be used. It is called at the first read, and again if the log no longer holds a commit,
+    because the log may have been trimmed meanwhile. Without a base, gaps of a trim are skipped.
+    Raises like `until_now`, and Trimmed if a commit after the base is missing.
     """
     after = await base()
     while True:

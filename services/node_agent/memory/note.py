@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 class Note:
-    """One note. Its last content counts, in whatever order threads come to write it."""
+    """One note. If several threads write at once, the newest content stays."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -18,7 +18,7 @@ class Note:
         self._written = 0
 
     async def write(self, data: bytes) -> None:
-        """Replace the note; without data there is none. Raises OSError; then it is unchanged."""
+        """Replace the note; empty data removes it. Raises OSError; then the note is unchanged."""
         self._last += 1
         await asyncio.to_thread(self._write, self._last, data)
 

@@ -184,7 +184,7 @@ class Leases:
         ]
 
     def _is_dead(self, cluster: Cluster, node_id: NodeId, incarnation: int, now: int) -> bool:
-        """Return whether an operator's word on the incarnation applies now."""
+        """Return whether the incarnation may be declared dead, and no agent of it answers now."""
         node = cluster.nodes.get(node_id)
         return (
             node is not None
@@ -310,8 +310,8 @@ class Leases:
 
 
 def may_be_buried(node: Node, incarnation: int) -> bool:
-    """Return whether a word on this incarnation may apply: it is the node's last one, is usable or
-    was declared lost, and was not declared dead yet.
+    """Return whether an operator may declare this incarnation dead: it is the node's last one, is
+    usable or was declared lost, and was not declared dead yet.
     """
     was_lost = node.state == node_life.UNREACHABLE and node.lost == incarnation
     return node.incarnation == incarnation and node.dead < incarnation and (node.usable or was_lost)
