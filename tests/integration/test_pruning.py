@@ -18,6 +18,7 @@ from libs.common.errors import Unavailable
 from libs.common.messages import PruneAsk, PruneDone
 from libs.common.model import AttemptRef, JobId
 from libs.common.subjects import ask_node
+from services.node_agent.core.apply import USED_AGAIN
 from services.node_agent.directories.retention import Keep
 from services.node_agent.jobs import closing
 from services.node_agent.supervisor import records
@@ -86,7 +87,7 @@ async def test_a_pruned_attempt_is_not_started_again(world: World) -> None:
     await world.scheduler.send(
         msgspec.structs.replace(order, incarnation=world.agent.state.incarnation)
     )
-    assert (await world.said(f.JobFinished, "j", 2)).reason == "supervisor_lost"
+    assert (await world.said(f.JobRefused, "j")).reason == USED_AGAIN
     assert (world.state_dir / "ran").read_text() == "once\n"
 
 
