@@ -34,6 +34,7 @@ async def run_scheduler(slot: Slot) -> None:
         store=world.snapshots,
     )
     scheduler.desired_pages.page_bytes = PAGE_BYTES
+    world.decided.note(scheduler.writer)
     slot.service = scheduler
     await scheduler.run(slot.stop)
 

@@ -45,6 +45,7 @@ from tests.sim import (
 from tests.sim.auditor import Archive, Auditor, keep_trimming
 from tests.sim.bus import CONTROL, Network
 from tests.sim.client import Client
+from tests.sim.decisions import DecisionTimes
 from tests.sim.faults import Blow, Plan
 from tests.sim.greed import with_greed
 from tests.sim.lock_users import LockUsers
@@ -88,7 +89,8 @@ class World:
         self.dice = random.Random(f"world {plan.seed}")
         self.meter = Meter(any(blow.kind == faults.GREEDY for blow in plan.blows))
         self.stream = SimStream(self._stored, self.meter.busy_s)
-        self.stalled_since = self.stalled_until = self.releases_at_s = 0.0
+        self.stalled_until = self.releases_at_s = 0.0
+        self.decided = DecisionTimes()
         self.leading_epoch = 0
         self.quota_epoch = 0
         self.network = Network(self.weather)
@@ -352,8 +354,6 @@ class World:
 
     def stall(self, length_s: float) -> None:
         """Stop all answers of the log for `length_s` from now on; 0 ends a stall."""
-        if self.loop.now >= self.stalled_until:
-            self.stalled_since = self.loop.now
         self.stalled_until = self.loop.now + length_s
         for slot in self.slots.values():
             if slot.log is not None:

@@ -19,44 +19,32 @@ if TYPE_CHECKING:
     from tests.sim.world import World
 
 SECOND_NS: Final = 1_000_000_000
-# A decision may be this much older than the time of its commit.
-LATE_NS: Final = 2 * SECOND_NS
-# A commit may hold decisions that waited until the writer knew that its last commit was stored.
-# Then it begins this soon after that commit was stored, or after the log has stalled.
-AT_ONCE_S: Final = 0.1
-# A writer that got no answer to an append asks the log again within this time. If the log stalls
-# before that, the writer waits until the stall is over.
-UNKNOWN_S: Final = 1.0
 
 
 class ReservationsAreKept(Checker):
     """`touched` is the last sequence at which a reservation was set or cleared, which the scheduler
     may not have seen.
 
-    `kept` counts the placements that a reservation concerned. `stored_s` and `begun_ns` are the
-    virtual time at which the scheduler's last commit was stored, and the commit's own time;
-    `waited_ns` is how long the decisions of its next commit may have waited for that one, for
-    example while the log stalled.
+    `kept` counts the placements that a reservation concerned.
     """
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self.touched = 0
         self.kept = 0
-        self.stored_s = 0.0
-        self.begun_ns = 0
-        self.waited_ns = 0
 
     def before(
         self, cluster: Cluster, fact: AnyFact | Unknown, stamp: Stamp, commit: Commit
     ) -> None:
-        self._time(commit)
-        job = cluster.jobs.get(fact.job_id) if isinstance(fact, f.JobPlaced) else None
-        if not isinstance(fact, f.JobPlaced) or job is None or self.touched > commit.seen:
+        if not isinstance(fact, f.JobPlaced) or commit.writer != subjects.SCHEDULER:
             return
+        job = cluster.jobs.get(fact.job_id)
+        if job is None or self.touched > commit.seen:
+            return
+        placed_ns = self.world.decided.placed_ns(commit.epoch, fact)
         for each in cluster.reservations.values():
-            if stamp.at_ns < each.end_ns:
-                self._look_at(job, each, [member.node_id for member in fact.members], stamp.at_ns)
+            if placed_ns < each.end_ns:
+                self._look_at(job, each, [member.node_id for member in fact.members], placed_ns)
 
     def after(
         self,
@@ -68,17 +56,6 @@ class ReservationsAreKept(Checker):
     ) -> None:
         if isinstance(fact, f.ReservationSet | f.ReservationCleared):
             self.touched = stamp.seq
-
-    def _time(self, commit: Commit) -> None:
-        if commit.writer != subjects.SCHEDULER or commit.at_ns == self.begun_ns:
-            return
-        now_s = self.world.loop.now
-        has_stalled = self.stored_s > self.world.stalled_since - UNKNOWN_S
-        answered_s = max(self.stored_s, self.world.stalled_until if has_stalled else 0.0)
-        self.waited_ns = (
-            max(0, commit.at_ns - self.begun_ns) if now_s - answered_s < AT_ONCE_S else 0
-        )
-        self.stored_s, self.begun_ns = now_s, commit.at_ns
 
     def _look_at(self, job: Job, kept: Reservation, nodes: list[str], now_ns: int) -> None:
         self.kept += 1
@@ -98,7 +75,7 @@ class ReservationsAreKept(Checker):
         if spec.allocation is not None:
             limit_s = spec.allocation.expires_s  # the scheduler ends it, wherever it is
         end_ns = now_ns + (limit_s + spec.grace_s) * SECOND_NS
-        in_time = limit_s and end_ns <= kept.start_ns + LATE_NS + self.waited_ns
+        in_time = limit_s and end_ns <= kept.start_ns
         stolen = [node_id for node_id in nodes if node_id in kept.nodes]
         if stolen and not in_time:
             self.fail(
