@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from libs.common.messages.copy_messages import COPIED, FAILED, UNKNOWN, CopyLook, CopyState
+from libs.common.messages.copy_messages import COPIED, FAILED, UNKNOWN, CopyPoll, CopyState
 from libs.common.messages.file_messages import MISSING, OUTSIDE, PART_BYTES, PRUNED, UNWRITABLE
 from libs.common.subjects import ask_node
 from libs.common.transport.bus_memory import MemoryBus
@@ -167,7 +167,7 @@ async def test_a_gateway_starts_a_copy_and_looks_at_it_over_the_bus(tmp_path: Pa
         assert (await said(msgspec.msgpack.encode(start))).copy == start.copy
         assert (await said(msgspec.msgpack.encode(start))).copy == start.copy
         fetching.ended(start)
-        found = await said(msgspec.msgpack.encode(CopyLook(start.copy)))
+        found = await said(msgspec.msgpack.encode(CopyPoll(start.copy)))
         assert (found.state, found.size_bytes, found.node_id) == (COPIED, 5, "server")
-        assert (await said(msgspec.msgpack.encode(CopyLook("none")))).fault == UNKNOWN
+        assert (await said(msgspec.msgpack.encode(CopyPoll("none")))).fault == UNKNOWN
         assert "not a CopyRequest" in (await said(b"\xff")).text

@@ -61,7 +61,7 @@ class World:
 
     async def until(self, *states: str) -> m.TraceState:
         async with asyncio.timeout(20):
-            while (found := await self.ask(m.TraceLook(TRACE, "j", 1))).state not in states:
+            while (found := await self.ask(m.TracePoll(TRACE, "j", 1))).state not in states:
                 await asyncio.sleep(0.05)
         return found
 

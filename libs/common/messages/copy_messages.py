@@ -38,7 +38,7 @@ class CopyStart(msgspec.Struct, frozen=True, tag="start"):
     offer: LinkOffer = LinkOffer()
 
 
-class CopyLook(msgspec.Struct, frozen=True, tag="look"):
+class CopyPoll(msgspec.Struct, frozen=True, tag="look"):
     """gateway -> dialling agent: return the state of a copy."""
 
     copy: str
@@ -70,4 +70,4 @@ class CopyState(msgspec.Struct, frozen=True):
     text: str = ""
 
 
-CopyRequest = CopyStart | CopyLook
+CopyRequest = CopyStart | CopyPoll

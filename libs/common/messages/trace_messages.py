@@ -65,7 +65,7 @@ class TraceBegin(msgspec.Struct, frozen=True, tag="begin", kw_only=True):
     memory: bool = False
 
 
-class TraceLook(msgspec.Struct, frozen=True, tag="look"):
+class TracePoll(msgspec.Struct, frozen=True, tag="look"):
     """gateway -> agent: return the state of a trace."""
 
     trace: str
@@ -98,7 +98,7 @@ class TraceList(msgspec.Struct, frozen=True, tag="list"):
     job_id: JobId
 
 
-TraceAsk = TraceClock | TraceBegin | TraceLook | TraceFinish | TraceRead | TraceList
+TraceAsk = TraceClock | TraceBegin | TracePoll | TraceFinish | TraceRead | TraceList
 
 
 class TracedProcess(msgspec.Struct, frozen=True, kw_only=True):

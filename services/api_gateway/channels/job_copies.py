@@ -12,7 +12,7 @@ import msgspec
 from libs.common import facts as f
 from libs.common import subjects
 from libs.common.errors import Unavailable
-from libs.common.messages.copy_messages import UNKNOWN, CopyLook, CopyStart, CopyState
+from libs.common.messages.copy_messages import UNKNOWN, CopyPoll, CopyStart, CopyState
 from libs.common.messages.link_messages import LinkAsk, LinkGranted
 from libs.common.model import NodeId
 from libs.common.state.cluster import Job
@@ -78,7 +78,7 @@ async def watched(gateway: Gateway, job: Job, name: str) -> CopyShown:
     unknown = Problem(404, f"job {job.job_id} has no copy {name[:128]!r}: copy again if need be")
     if NodeId(node) not in gateway.cluster.nodes:
         raise unknown
-    found = await _asked(gateway, NodeId(node), "copy", _encode(CopyLook(copy)), CopyState)
+    found = await _asked(gateway, NodeId(node), "copy", _encode(CopyPoll(copy)), CopyState)
     if found.fault == UNKNOWN and not found.node_id:
         raise Problem(404, found.text)
     if found.source_job_id != job.job_id:

@@ -77,7 +77,7 @@ async def watched(gateway: Gateway, job: Job, name: str) -> TraceShown:
     """Return a trace; when all nodes have their files, measure the clocks again. Raises Problem."""
     attempt, trace = _parsed(job, name)
     nodes = await _nodes_of(gateway, job, attempt)
-    states = await _each(gateway, nodes, lambda node: m.TraceLook(trace, job.job_id, attempt))
+    states = await _each(gateway, nodes, lambda node: m.TracePoll(trace, job.job_id, attempt))
     if is_captured(states):
         states |= await _finished(gateway, job, attempt, trace, states)
     if all(state.fault == m.UNKNOWN for state in states.values()):

@@ -22,7 +22,7 @@ from libs.common.messages.copy_messages import (
     COPYING,
     FAILED,
     UNKNOWN,
-    CopyLook,
+    CopyPoll,
     CopyRequest,
     CopyStart,
     CopyState,
@@ -129,7 +129,7 @@ class Copies:
             ask = _request.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             return _encode(CopyState("", fault=OUTSIDE, text=f"not a CopyRequest: {error}"))
-        if isinstance(ask, CopyLook):
+        if isinstance(ask, CopyPoll):
             return _encode(self.look(ask.copy))
         await self.members.wait_for(ask.node_id)
         return _encode(await asyncio.to_thread(self.begin, ask))

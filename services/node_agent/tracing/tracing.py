@@ -189,7 +189,7 @@ class Tracing:
                 return _encode(m.ClockRead(received_ns, time.time_ns()))
             case m.TraceBegin():
                 return _encode(await self._begin(ask))
-            case m.TraceLook():
+            case m.TracePoll():
                 return _encode(self._look(ask.job_id, ask.attempt, ask.trace))
             case m.TraceFinish():
                 return _encode(self._finish(ask))
