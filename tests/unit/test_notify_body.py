@@ -29,13 +29,13 @@ def cluster(**changed: object) -> Cluster:
     return Cluster(notifications={"red.d": destination(**changed)})
 
 
-def wish(
+def change(
     given: object,
     state: Cluster | None = None,
     by: Principal = ADA,
     stored: Sealed | None = None,
     name: str = "d",
-) -> body.Wish:
+) -> body.NotificationChange:
     return setting(
         body=given,
         cluster=state or Cluster(),
@@ -47,7 +47,7 @@ def wish(
 
 
 def test_a_new_webhook_gets_a_key_and_the_fact_holds_no_secret() -> None:
-    made = wish({"webhook": URL, "kinds": ["job.*", "job.closed"], "own": True})
+    made = change({"webhook": URL, "kinds": ["job.*", "job.closed"], "own": True})
     assert made.sealed == Sealed(URL, FRESH, ID)
     assert made.fact.address_id == ID
     assert made.fact.kinds == ("job.", "job.closed") and made.fact.own
@@ -56,14 +56,14 @@ def test_a_new_webhook_gets_a_key_and_the_fact_holds_no_secret() -> None:
 
 
 def test_slack_and_mail_have_no_key() -> None:
-    assert wish({"slack": URL}).sealed == Sealed(URL, id=ID)
-    mail = wish({"mail": "ann@example.org"})
+    assert change({"slack": URL}).sealed == Sealed(URL, id=ID)
+    mail = change({"mail": "ann@example.org"})
     assert mail.sealed == Sealed("ann@example.org", id=ID)
     assert mail.fact.kinds == ("job.closed",)
 
 
 def test_a_change_without_an_address_keeps_it() -> None:
-    made = wish({"failures": True}, cluster())
+    made = change({"failures": True}, cluster())
     assert made.sealed is None
     assert (made.fact.version, made.fact.shown, made.fact.failures) == (
         2,
@@ -75,17 +75,17 @@ def test_a_change_without_an_address_keeps_it() -> None:
 def test_a_new_address_keeps_the_key_and_the_values_of_before_until_its_fact_is_there() -> None:
     older = Sealed("https://older.example", OLD, "a0")
     old = Sealed("https://old.example", OLD, "a1", older)
-    made = wish({"webhook": URL}, cluster(address_id="a1"), stored=old)
+    made = change({"webhook": URL}, cluster(address_id="a1"), stored=old)
     assert made.sealed == Sealed(URL, OLD, ID, Sealed("https://old.example", OLD, "a1"))
     assert agreed(made.sealed, ID) is made.sealed
     assert agreed(made.sealed, "a1") == Sealed("https://old.example", OLD, "a1")
-    assert wish({"own": True}, cluster(address_id="a1"), stored=old).fact.address_id == "a1"
+    assert change({"own": True}, cluster(address_id="a1"), stored=old).fact.address_id == "a1"
 
 
 def test_values_of_another_request_are_not_used() -> None:
     theirs = Sealed("https://theirs.example", "whsec_theirs", "b1")
     assert agreed(theirs, "a1") is None and agreed(theirs, "") is None
-    made = wish({"webhook": URL}, cluster(address_id="a1"), stored=theirs)
+    made = change({"webhook": URL}, cluster(address_id="a1"), stored=theirs)
     assert made.sealed == Sealed(URL, FRESH, ID)
     assert agreed(Sealed(URL), "") == Sealed(URL)
 
@@ -96,7 +96,7 @@ def test_no_secret_of_a_user_has_the_name_of_a_destination_in_the_vault() -> Non
 
 def test_an_own_key_is_kept_in_one_form() -> None:
     plain = base64.b64encode(b"o" * 24).decode()
-    made = wish({"webhook": URL, "key": plain})
+    made = change({"webhook": URL, "key": plain})
     assert made.sealed == Sealed(URL, KEY_PREFIX + plain, ID)
 
 
@@ -122,43 +122,43 @@ def test_an_own_key_is_kept_in_one_form() -> None:
 )
 def test_a_wrong_request_is_refused_without_quoting_secrets(given: object) -> None:
     with pytest.raises(Refused) as refused:
-        wish(given)
+        change(given)
     assert "SECRETPATH" not in str(refused.value) and "c2VjcmV0" not in str(refused.value)
 
 
 def test_only_operators_choose_tenants_and_nodes() -> None:
     for field in ("tenants", "nodes"):
         with pytest.raises(Denied):
-            wish({"webhook": URL, field: ["x"]})
-    made = wish({"webhook": URL, "tenants": ["*"], "nodes": ["n1"]}, by=ROOT)
+            change({"webhook": URL, field: ["x"]})
+    made = change({"webhook": URL, "tenants": ["*"], "nodes": ["n1"]}, by=ROOT)
     assert (made.fact.tenants, made.fact.nodes) == (("*",), ("n1",))
 
 
 def test_a_member_changes_only_its_own_destinations() -> None:
     with pytest.raises(Denied):
-        wish({"failures": True}, cluster(), BOB)
+        change({"failures": True}, cluster(), BOB)
     with pytest.raises(Denied):
         body.removal(cluster(), BOB, "red", "d")
     assert body.removal(cluster(), ROOT, "red", "d") == NotificationRemoved(
         tenant=TenantId("red"), name="d", user="root"
     )
-    assert wish({"failures": True}, cluster(), ROOT).fact.user == "ada"
+    assert change({"failures": True}, cluster(), ROOT).fact.user == "ada"
     with pytest.raises(Problem, match="no notification"):
         body.removal(Cluster(), ADA, "red", "d")
 
 
 def test_an_operators_change_keeps_what_the_owner_may_read() -> None:
     with pytest.raises(Denied, match="belongs to ada"):
-        wish({"tenants": ["*"]}, cluster(), ROOT)
+        change({"tenants": ["*"]}, cluster(), ROOT)
 
 
 def test_names_and_numbers_are_bounded() -> None:
     for name in ("", "A", "a.b", "x" * 64):
         with pytest.raises(Refused):
-            wish({"webhook": URL}, name=name)
+            change({"webhook": URL}, name=name)
     full = {f"red.n{slot}": destination(slot=slot) for slot in range(OF_TENANT_MAX)}
     with pytest.raises(Problem, match=f"tenant red has {OF_TENANT_MAX} .*: remove one$"):
-        wish({"webhook": URL}, Cluster(notifications=full))
+        change({"webhook": URL}, Cluster(notifications=full))
     full = {f"blue.n{slot}": destination(slot=slot) for slot in range(DESTINATIONS_MAX)}
     with pytest.raises(Problem, match=f"the cluster has {DESTINATIONS_MAX} .*: ask an operator"):
-        wish({"webhook": URL}, Cluster(notifications=full))
+        change({"webhook": URL}, Cluster(notifications=full))

@@ -31,7 +31,7 @@ from services.api_gateway.http.routing import APIRouter
 from services.api_gateway.notify import body as intents
 from services.api_gateway.notify.delivery import stored_of
 from services.api_gateway.notify.messages import KEY_PREFIX, TEST_KIND, Notice
-from services.api_gateway.notify.positions import Place, Progress, progress_in
+from services.api_gateway.notify.positions import Position, Progress, progress_in
 from services.api_gateway.problems import Problem
 from services.api_gateway.times import rfc3339
 from services.api_gateway.views.notifications import (
@@ -63,8 +63,8 @@ async def list_notifications(request: Request) -> Response:
     shown = []
     for _, each in sorted(cluster.notifications.items()):
         if roles.sees(principal, each.tenant):
-            place = Place(gateway.notifier.store, each)
-            kept = await gateway.notifier.store.get(place.key)
+            position = Position(gateway.notifier.store, each)
+            kept = await gateway.notifier.store.get(position.key)
             made = notification_shown(each, progress_in(kept, each, cluster.restored_seq))
             fields = NotificationShown.__struct_fields__
             shown.append(NotificationShown(**{name: getattr(made, name) for name in fields}))
@@ -81,7 +81,7 @@ async def set_notification(request: Request, name: str) -> Response:
     body, stored = await body_of(request), None
     if destination_key(principal.tenant, name) in gateway.cluster.notifications:
         stored = await _stored(gateway, principal.tenant, name)
-    wish = intents.setting(
+    change = intents.setting(
         body=body,
         cluster=gateway.cluster,
         principal=principal,
@@ -95,13 +95,13 @@ async def set_notification(request: Request, name: str) -> Response:
     # Checked before the values are stored, so that there are no values without their fact.
     gateway.check_room("a notification", room.CHANGES)
     key = ""
-    if wish.sealed is not None:
-        before = wish.sealed.before
-        key = wish.sealed.key if before is None or wish.sealed.key != before.key else ""
-        value = msgspec.json.encode(wish.sealed).decode()
+    if change.sealed is not None:
+        before = change.sealed.before
+        key = change.sealed.key if before is None or change.sealed.key != before.key else ""
+        value = msgspec.json.encode(change.sealed).decode()
         await gateway.vault.put(principal.tenant, intents.vault_name(name), value)
-    status = 201 if wish.fact.version == 1 else 200
-    await on_record(request, wish.fact, status)
+    status = 201 if change.fact.version == 1 else 200
+    await on_record(request, change.fact, status)
     known = intents.found(gateway.cluster, principal.tenant, name)
     progress = Progress(seq=known.created_seq, created_seq=known.created_seq)
     return answer(notification_shown(known, progress, key), status)

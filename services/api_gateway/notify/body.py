@@ -80,7 +80,7 @@ class Fresh(NamedTuple):
     id: str
 
 
-class Wish(msgspec.Struct, frozen=True):
+class NotificationChange(msgspec.Struct, frozen=True):
     """The fact of a request, and the values for the vault (None: those of before stay)."""
 
     fact: NotificationSet
@@ -119,7 +119,7 @@ def setting(
     name: str,
     fresh: Fresh,
     stored: Sealed | None,
-) -> Wish:
+) -> NotificationChange:
     """Return what `PUT /v1/notifications/{name}` records and keeps.
 
     `stored` are the vault's values. Raises Refused, Problem, and Denied.
@@ -129,32 +129,32 @@ def setting(
     if not isinstance(body, dict):
         raise Refused("the body is not a JSON object")
     check_known(map(str, body), NotificationBody.__struct_fields__, "field")
-    wish = convert(body, NotificationBody)
+    fields = convert(body, NotificationBody)
     known = cluster.notifications.get(destination_key(principal.tenant, name))
     if known is not None:
         roles.check_change(principal, f"notification {name}", known.tenant, known.user)
     elif free_slot(cluster, principal.tenant) is None:
         raise Problem(409, _no_room(cluster, principal.tenant))
-    if (wish.tenants or wish.nodes) and not roles.sees_all(principal):
+    if (fields.tenants or fields.nodes) and not roles.sees_all(principal):
         raise Denied(403, "tenants, nodes: only operators may choose by them: leave them out")
-    if wish.tenants and known is not None and known.user != principal.user:
+    if fields.tenants and known is not None and known.user != principal.user:
         text = f"tenants: notification {name} belongs to {known.user}: add one of your own"
         raise Denied(403, text)
     before = agreed(stored, known.address_id) if known is not None else None
-    form, sealed, shown = _address(wish, known, fresh, before)
-    return Wish(
+    form, sealed, shown = _address(fields, known, fresh, before)
+    return NotificationChange(
         NotificationSet(
             tenant=TenantId(principal.tenant),
             name=name,
             form=form,
             shown=shown,
-            kinds=_kinds(wish.kinds),
+            kinds=_kinds(fields.kinds),
             user=known.user if known is not None else principal.user,
-            own=wish.own,
-            failures=wish.failures,
-            models=_names("models", wish.models),
-            nodes=_names("nodes", wish.nodes),
-            tenants=_names("tenants", wish.tenants),
+            own=fields.own,
+            failures=fields.failures,
+            models=_names("models", fields.models),
+            nodes=_names("nodes", fields.nodes),
+            tenants=_names("tenants", fields.tenants),
             version=known.version + 1 if known is not None else 1,
             address_id=sealed.id if sealed is not None else known.address_id if known else "",
         ),
@@ -163,25 +163,25 @@ def setting(
 
 
 def _address(
-    wish: NotificationBody, known: Destination | None, fresh: Fresh, before: Sealed | None
+    fields: NotificationBody, known: Destination | None, fresh: Fresh, before: Sealed | None
 ) -> tuple[str, Sealed | None, str]:
     """Return form, values for the vault, and the part that may be shown."""
-    given = {WEBHOOK: wish.webhook, SLACK: wish.slack, MAIL: wish.mail}
+    given = {WEBHOOK: fields.webhook, SLACK: fields.slack, MAIL: fields.mail}
     forms = [form for form, value in given.items() if value]
-    if not forms and known is not None and not wish.key:
+    if not forms and known is not None and not fields.key:
         return known.form, None, known.shown
     if len(forms) != 1:
         raise Refused("webhook, slack, mail: give exactly one of them")
     (form,) = forms
-    if wish.key and form != WEBHOOK:
+    if fields.key and form != WEBHOOK:
         raise Refused(f"key: {form} has no signature: leave key out")
     last = msgspec.structs.replace(before, before=None) if before is not None else None
     if form == MAIL:
-        address = addresses.mail_address(wish.mail)
+        address = addresses.mail_address(fields.mail)
         return form, Sealed(address, id=fresh.id, before=last), address
     url, key = given[form], ""
     if form == WEBHOOK:
-        key = _key(wish.key or (last.key if last is not None else "") or fresh.key)
+        key = _key(fields.key or (last.key if last is not None else "") or fresh.key)
     return form, Sealed(url, key, fresh.id, last), addresses.shown(url)
 
 

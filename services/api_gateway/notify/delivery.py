@@ -20,7 +20,7 @@ from libs.common.errors import Corrupt, Refused, Unavailable
 from libs.common.state.notifications import Destination
 from services.api_gateway.notify.body import Sealed, agreed, vault_name
 from services.api_gateway.notify.messages import Notice
-from services.api_gateway.notify.positions import WHOLE, Place, Progress
+from services.api_gateway.notify.positions import WHOLE, Position, Progress
 from services.api_gateway.notify.sending import SEND_S
 from services.api_gateway.secrets.vault import Vault
 
@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """A message that waits, with the place of its fact.
+    """A message that waits, with the position of its fact.
 
     Without a notice it is only counted: it is about a job of an unknown tenant.
     """
@@ -60,7 +60,7 @@ class Delivery:
     def __init__(self, notifier: "Notifier", destination: Destination) -> None:
         self.notifier = notifier
         self.destination = destination
-        self.place = Place(notifier.store, destination)
+        self.position = Position(notifier.store, destination)
         self.progress = Progress(seq=0)
         self.queue: deque[Waiting] = deque()
         self.is_behind = True
@@ -77,7 +77,7 @@ class Delivery:
 
     async def run(self) -> None:
         """Deliver for ever. Raises Fenced if another gateway has written the position."""
-        self.progress = self._stored = await self.place.load(
+        self.progress = self._stored = await self.position.load(
             self.notifier.gateway.cluster.restored_seq
         )
         while True:
@@ -117,7 +117,7 @@ class Delivery:
                         if len(self.queue) >= QUEUE_MAX:
                             return
         except Unavailable as error:
-            logger.warning("notifications of %s wait: %s", self.place.key, error)
+            logger.warning("notifications of %s wait: %s", self.position.key, error)
             await asyncio.sleep(BACKOFF_FIRST_S)
             return
         if first >= self.notifier.head:
@@ -131,7 +131,7 @@ class Delivery:
             await self._own_turn()
             if waiting.notice is None:
                 text = "%s: a fact of commit %d is skipped: its job is in no archive"
-                logger.warning(text, self.place.key, waiting.seq)
+                logger.warning(text, self.position.key, waiting.seq)
                 await self._pass(waiting, skipped=1)
                 return
             clock = self.notifier.gateway.clock
@@ -184,7 +184,7 @@ class Delivery:
         await asyncio.sleep(backoff_s(self.progress.failures))
 
     async def _save(self, progress: Progress) -> None:
-        await self.place.save(progress)
+        await self.position.save(progress)
         self.progress = self._stored = progress
 
 

@@ -44,30 +44,30 @@ class Mailer:
         self._threads = ThreadPoolExecutor(MAILERS, "notify-mail")
         self._tries: dict[str, Try] = {}
 
-    async def send(self, place: str, message: EmailMessage, until_s: float) -> None:
+    async def send(self, key: str, message: EmailMessage, until_s: float) -> None:
         """Send the mail of a destination until this time (monotonic). Raises Unavailable.
 
         It waits for the thread of an earlier try, so that no mail comes after a later one. If the
         earlier try has sent the same mail, it is not sent again.
         """
         mail = (str(message["Message-ID"]), str(message["To"]))
-        while (last := self._tries.get(place)) is not None:
+        while (last := self._tries.get(key)) is not None:
             await asyncio.wait([last.done])
-            self._end(place, last)
+            self._end(key, last)
             if last.mail == mail and not last.done.cancelled() and not last.done.exception():
                 return
         loop = asyncio.get_running_loop()
         done = loop.run_in_executor(self._threads, send_mail, self.settings, message, until_s)
         done.add_done_callback(_read)
-        now = self._tries[place] = Try(mail, done)
+        now = self._tries[key] = Try(mail, done)
         while len(self._tries) > TRIES_KEPT:
             del self._tries[next(iter(self._tries))]
         await asyncio.shield(done)
-        self._end(place, now)
+        self._end(key, now)
 
-    def _end(self, place: str, ended: Try) -> None:
-        if self._tries.get(place) is ended:
-            del self._tries[place]
+    def _end(self, key: str, ended: Try) -> None:
+        if self._tries.get(key) is ended:
+            del self._tries[key]
 
     def close(self) -> None:
         """Stop the threads."""

@@ -143,8 +143,8 @@ def mail(notice: Notice, sender: str, receiver: str) -> EmailMessage:
     message["To"] = receiver
     message["Subject"] = f"[muster] {title(notice)}"[:SUBJECT_CHARS_MAX]
     domain = sender.rpartition("@")[2]
-    place = re.sub(r"[^A-Za-z0-9-]", "-", notice.cluster)
-    message["Message-ID"] = f"<{notice.id}.{place}@{domain}>"
+    cluster = re.sub(r"[^A-Za-z0-9-]", "-", notice.cluster)
+    message["Message-ID"] = f"<{notice.id}.{cluster}@{domain}>"
     message["Auto-Submitted"] = "auto-generated"
     lines = [notice.summary, ""]
     rows = {

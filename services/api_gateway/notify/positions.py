@@ -63,7 +63,7 @@ def progress_in(kept: Kept, destination: Destination, restored_seq: int) -> Prog
     )
 
 
-class Place:
+class Position:
     """The entry of one destination, as one process holds it."""
 
     def __init__(self, store: Revisions, destination: Destination) -> None:

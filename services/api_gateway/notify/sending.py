@@ -167,7 +167,7 @@ class Sender:
         async with aiohttp.ClientSession(connector=connector, trust_env=False) as session:
             await _posted(session, sealed.address, body, headers)
 
-    async def _mail(self, place: str, address: str, notice: Notice, all_mail: bool) -> None:
+    async def _mail(self, key: str, address: str, notice: Notice, all_mail: bool) -> None:
         settings = self.settings
         if not settings.smtp_host:
             raise Refused("this cluster sends no mail: an operator sets MUSTER_SMTP_HOST")
@@ -177,7 +177,7 @@ class Sender:
                 "MUSTER_NOTIFY_MAIL_DOMAINS"
             )
         message = messages.mail(notice, settings.smtp_from, address)
-        await self._mailer.send(place, message, time.monotonic() + SEND_S)
+        await self._mailer.send(key, message, time.monotonic() + SEND_S)
 
     def _context(self) -> ssl.SSLContext:
         """Return the context of webhooks. Raises Unavailable; then it is made at the next try."""
