@@ -17,7 +17,7 @@ from libs.common.state.locks import ClaimKey, Lock, LockClaim, TenantLocks
 
 MS: Final = 1_000_000
 
-Wish = f.LockRequested | f.LockRenewRequested | f.LockReleaseRequested
+Request = f.LockRequested | f.LockRenewRequested | f.LockReleaseRequested
 Decision = f.LockGranted | f.LockRenewed | f.LockFreed
 
 
@@ -123,7 +123,7 @@ def _moves(claim: LockClaim, fact: Decision) -> bool:
     return True
 
 
-def _key(fact: Wish | Decision) -> ClaimKey:
+def _key(fact: Request | Decision) -> ClaimKey:
     return ClaimKey(fact.tenant, fact.lock, fact.holder)
 
 

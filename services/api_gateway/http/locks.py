@@ -97,10 +97,10 @@ async def acquire(request: Request, name: str) -> Response:
     again.
     """
     gateway, principal = gateway_without_query(request), principal_of(request)
-    wish = intents.request_of(await body_of(request), name, principal, uuid.uuid4().hex)
-    key = ClaimKey(wish.tenant, wish.lock, wish.holder)
+    requested = intents.request_of(await body_of(request), name, principal, uuid.uuid4().hex)
+    key = ClaimKey(requested.tenant, requested.lock, requested.holder)
     known = locks.claim_of(gateway.cluster.locks, key)
-    seq = await _record(gateway, wish, key) if known is None else 0
+    seq = await _record(gateway, requested, key) if known is None else 0
     intents.claim_to_change(gateway.cluster.locks, key, principal)
     claim = await _turn(gateway, key)
     if claim.state != lock_life.HELD:
@@ -110,11 +110,11 @@ async def acquire(request: Request, name: str) -> Response:
     return answer(_shown(gateway, key, claim))
 
 
-async def _record(gateway: Gateway, wish: LockRequested, key: ClaimKey) -> int:
+async def _record(gateway: Gateway, requested: LockRequested, key: ClaimKey) -> int:
     if locks.end_of(gateway.cluster.locks, key):
         raise intents.gone(gateway.cluster.locks, key)
-    intents.check_room(gateway.cluster.locks, wish)
-    return await gateway.record(wish)
+    intents.check_room(gateway.cluster.locks, requested)
+    return await gateway.record(requested)
 
 
 async def _turn(gateway: Gateway, key: ClaimKey) -> LockClaim:

@@ -69,36 +69,36 @@ def check(spec: JobSpec) -> None:
             f"image: {spec.image[:64]!r} is not an image name: write for example "
             "registry.example/team/train:1.2"
         )
-    wish = spec.container
-    if wish is None:
+    container = spec.container
+    if container is None:
         return
     if not spec.image:
         raise Refused(
             "container: the job has no image, so it runs without a container: give an image, or "
             "leave container out"
         )
-    _check_entrypoint(wish)
-    _check_user(wish.user)
-    if wish.workdir and not _is_plain_path(wish.workdir):
+    _check_entrypoint(container)
+    _check_user(container.user)
+    if container.workdir and not _is_plain_path(container.workdir):
         raise Refused(
-            f"container.workdir: {wish.workdir[:64]!r} is not an absolute path without . and ..: "
-            "give for example /workspace"
+            f"container.workdir: {container.workdir[:64]!r} is not an absolute path without . and "
+            "..: give for example /workspace"
         )
-    if wish.shm_bytes:
-        check_range("container.shm_bytes", wish.shm_bytes, SHM_BYTES_MIN, BYTES_MAX)
-    _check_count("mounts and scratch", len(wish.mounts) + len(wish.scratch), MOUNTS_MAX)
-    _check_count("caches", len(wish.caches), CACHES_MAX)
-    for name in wish.caches:
+    if container.shm_bytes:
+        check_range("container.shm_bytes", container.shm_bytes, SHM_BYTES_MIN, BYTES_MAX)
+    _check_count("mounts and scratch", len(container.mounts) + len(container.scratch), MOUNTS_MAX)
+    _check_count("caches", len(container.caches), CACHES_MAX)
+    for name in container.caches:
         if not CACHE.fullmatch(name):
             raise Refused(
                 f"container.caches: {name[:64]!r} is not a name: use small letters, digits and "
                 f"._- (at most 63), for example {next(iter(CACHE_VARIABLES))}"
             )
-    for mount in wish.mounts:
+    for mount in container.mounts:
         _check_source(mount)
-    for scratch in wish.scratch:
+    for scratch in container.scratch:
         check_range("container.scratch.size_bytes", scratch.size_bytes, 0, BYTES_MAX)
-    _check_targets(wish)
+    _check_targets(container)
 
 
 def may_be_empty(values: Mapping[str, Any]) -> bool:
@@ -111,8 +111,8 @@ def _check_count(what: str, count: int, most: int) -> None:
         raise Refused(f"container: {count} {what} are too many: give at most {most}")
 
 
-def _check_entrypoint(wish: ContainerSpec) -> None:
-    words = wish.entrypoint or ()
+def _check_entrypoint(container: ContainerSpec) -> None:
+    words = container.entrypoint or ()
     if any(not word for word in words[:1]) or any("\0" in word for word in words):
         raise Refused(
             "container.entrypoint: the first word is empty, or a word contains a NUL byte: give "
@@ -149,12 +149,12 @@ def _check_source(mount: Mount) -> None:
         raise Refused(f"{where} is not an absolute path without . and ..: {EXAMPLE}")
 
 
-def _check_targets(wish: ContainerSpec) -> None:
+def _check_targets(container: ContainerSpec) -> None:
     """Check where the container sees its mounts, scratch directories and caches."""
     targets = [
-        *(mount.target for mount in wish.mounts),
-        *(scratch.target for scratch in wish.scratch),
-        *(cache_path(name) for name in wish.caches),
+        *(mount.target for mount in container.mounts),
+        *(scratch.target for scratch in container.scratch),
+        *(cache_path(name) for name in container.caches),
     ]
     for target in targets:
         where = f"container: the target {target[:64]!r}"

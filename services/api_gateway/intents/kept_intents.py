@@ -59,23 +59,23 @@ def keeping(cluster: Cluster, model: Model, tier: str, body: object) -> ModelKee
         )
     values = job_intents.body_fields({} if body is None else body, FIELDS)
     user = job_intents.take_user(values)
-    wish = convert(values, KeepBody)
+    fields = convert(values, KeepBody)
     for name, low, high in RANGES:
-        check_range(name, getattr(wish, name), low, high)
-    if wish.nodes and wish.node_list:
+        check_range(name, getattr(fields, name), low, high)
+    if fields.nodes and fields.node_list:
         raise Refused("nodes: give either nodes or node_list, not both")
-    _check_tier(wish, tier)
-    _check_on_devices(model, wish, tier)
-    _check_nodes(cluster, wish.node_list)
-    _check_weights(wish, tier)
+    _check_tier(fields, tier)
+    _check_on_devices(model, fields, tier)
+    _check_nodes(cluster, fields.node_list)
+    _check_weights(fields, tier)
     made = ModelKeepRequested(
         model=model.name,
         tier=tier,
-        nodes=wish.nodes,
-        node_list=wish.node_list,
-        weights=wish.weights.rstrip("/"),
-        files=wish.files,
-        size_bytes=wish.size_bytes or (STANDBY_BYTES if tier == kept_life.STANDBY else 0),
+        nodes=fields.nodes,
+        node_list=fields.node_list,
+        weights=fields.weights.rstrip("/"),
+        files=fields.files,
+        size_bytes=fields.size_bytes or (STANDBY_BYTES if tier == kept_life.STANDBY else 0),
         tenant=model.tenant,
         user=user or model.user,
     )
@@ -94,23 +94,23 @@ def kept_of(cluster: Cluster, model: Model, tier: str) -> Kept | None:
     return cluster.kept.get(kept_key(model.name, tier))
 
 
-def _check_tier(wish: KeepBody, tier: str) -> None:
+def _check_tier(fields: KeepBody, tier: str) -> None:
     """Raise Refused for fields that the tier does not have."""
     if tier not in ON_DEVICES:
-        if wish.size_bytes:
+        if fields.size_bytes:
             raise Refused(f"size_bytes: the tier {tier} is measured: leave the field out")
         return
     names = ("nodes", "node_list", *(("weights", "files") if tier == kept_life.STANDBY else ()))
     for name in names:
-        if getattr(wish, name):
+        if getattr(fields, name):
             raise Refused(f"{name}: the tier {tier} is beside each replica: leave the field out")
 
 
-def _check_on_devices(model: Model, wish: KeepBody, tier: str) -> None:
+def _check_on_devices(model: Model, fields: KeepBody, tier: str) -> None:
     """Raise Refused if this model cannot have weights on its devices."""
     if tier != kept_life.GPU:
         return
-    if not wish.size_bytes:
+    if not fields.size_bytes:
         raise Refused(
             "size_bytes: missing: the tier gpu needs the memory of each device that the weights "
             "may use, for example 20 GiB (21474836480)"
@@ -136,23 +136,23 @@ def _check_nodes(cluster: Cluster, nodes: tuple[NodeId, ...]) -> None:
             )
 
 
-def _check_weights(wish: KeepBody, tier: str) -> None:
+def _check_weights(fields: KeepBody, tier: str) -> None:
     """Raise Refused unless the weights and their hashes fit the tier."""
-    if tier in (kept_life.HOST, kept_life.GPU) and not wish.weights:
+    if tier in (kept_life.HOST, kept_life.GPU) and not fields.weights:
         raise Refused(
             f"weights: missing: the tier {tier} needs the folder with the model's weight files, "
             "for example /models/llama"
         )
-    if wish.weights and (
-        not wish.weights.startswith("/")
-        or len(wish.weights) > PATH_MAX
-        or not wish.weights.isprintable()
-        or "/../" in f"{wish.weights}/"
+    if fields.weights and (
+        not fields.weights.startswith("/")
+        or len(fields.weights) > PATH_MAX
+        or not fields.weights.isprintable()
+        or "/../" in f"{fields.weights}/"
     ):
-        raise Refused(f"weights: {wish.weights[:64]!r} is not valid: give an absolute path")
-    if len(wish.files) > FILES_MAX:
-        raise Refused(f"files: {len(wish.files)} are too many: give at most {FILES_MAX}")
-    for path, digest in wish.files.items():
+        raise Refused(f"weights: {fields.weights[:64]!r} is not valid: give an absolute path")
+    if len(fields.files) > FILES_MAX:
+        raise Refused(f"files: {len(fields.files)} are too many: give at most {FILES_MAX}")
+    for path, digest in fields.files.items():
         if not SHA256.fullmatch(digest):
             raise Refused(
                 f"files: {digest[:64]!r} of {path[:64]!r} is not a SHA-256: give 64 hexadecimal "

@@ -66,14 +66,14 @@ def request_of(body: object, name: str, principal: Principal, fresh: str) -> Loc
 
     Raises Refused.
     """
-    wish = convert(_fields(body, ACQUIRE_FIELDS), AcquireBody)
-    ttl_s, wait_s = duration_s(wish.ttl, "ttl"), duration_s(wish.wait, "wait")
+    fields = convert(_fields(body, ACQUIRE_FIELDS), AcquireBody)
+    ttl_s, wait_s = duration_s(fields.ttl, "ttl"), duration_s(fields.wait, "wait")
     check_range("ttl", ttl_s, *TTL_S)
     check_range("wait", wait_s, 0, WAIT_MAX_S)
     return LockRequested(
         tenant=TenantId(principal.tenant),
         lock=_checked("name", name),
-        holder=_checked("holder", wish.holder or fresh),
+        holder=_checked("holder", fields.holder or fresh),
         ttl_ms=ttl_s * MS_IN_S,
         wait_ms=wait_s * MS_IN_S,
         user=principal.user,
@@ -112,33 +112,33 @@ def gone(found: Locks, key: ClaimKey) -> Problem:
     )
 
 
-def check_room(found: Locks, wish: LockRequested) -> None:
+def check_room(found: Locks, requested: LockRequested) -> None:
     """Check that the tenant may have one more claim, and that a claim that cannot wait finds the
     lock free.
 
     Raises Problem 429 or 409.
     """
-    own = found.get(wish.tenant) or TenantLocks()
-    lock = own.locks.get(wish.lock)
-    if lock is not None and not lock.is_free and not wish.wait_ms:
-        raise _held(wish, lock.claims[lock.held_by].user)
+    own = found.get(requested.tenant) or TenantLocks()
+    lock = own.locks.get(requested.lock)
+    if lock is not None and not lock.is_free and not requested.wait_ms:
+        raise _held(requested, lock.claims[lock.held_by].user)
     full = ""
     if own.claims >= locks.CLAIMS_OF_TENANT_MAX:
-        full = f"tenant {wish.tenant} has {locks.CLAIMS_OF_TENANT_MAX} claims on locks"
+        full = f"tenant {requested.tenant} has {locks.CLAIMS_OF_TENANT_MAX} claims on locks"
     elif lock is None and len(own.locks) >= locks.LOCKS_MAX:
-        full = f"tenant {wish.tenant} has {locks.LOCKS_MAX} locks that are held or waited for"
+        full = f"tenant {requested.tenant} has {locks.LOCKS_MAX} locks that are held or waited for"
     elif lock is not None and len(lock.claims) >= locks.CLAIMS_OF_LOCK_MAX:
-        full = f"lock {wish.lock} has {locks.CLAIMS_OF_LOCK_MAX} claims"
+        full = f"lock {requested.lock} has {locks.CLAIMS_OF_LOCK_MAX} claims"
     if full:
         raise Problem(
             429, f"{full}, the maximum: release some, or try again", retry_after_s=RETRY_AFTER_S
         )
 
 
-def _held(wish: LockRequested, user: str) -> Problem:
+def _held(requested: LockRequested, user: str) -> Problem:
     return Problem(
         409,
-        f"lock {wish.lock} is held by {user or 'another user'}: wait for it with --wait 5m "
+        f"lock {requested.lock} is held by {user or 'another user'}: wait for it with --wait 5m "
         "(wait), or try again",
         reason=lock_life.WAIT_OVER,
     )

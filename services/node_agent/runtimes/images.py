@@ -43,7 +43,7 @@ Credentials = Callable[[], Coroutine[Any, Any, str]]
 
 @dataclass(frozen=True)
 class Wanted:
-    """An attempt's wish for an image.
+    """The image that an attempt needs.
 
     `key` names the attempt. `credentials` asks for the tenant's for the image's registry.
     `is_wanted` turns false when the attempt is to end. `pin`: see StartOrder.
@@ -273,7 +273,7 @@ class Images:
 
 
 async def _pinned(engine: Engine, wanted: Wanted) -> Wanted:
-    """Return the wish with the image's name by digest, for a job that has begun with one.
+    """Return the wanted image, named by digest, for a job that has begun with one.
 
     An image of that name which no registry has is used as it is. Raises as `while_wanted`.
     """
