@@ -33,6 +33,8 @@ LOOK_S: Final = 0.1
 CLIENTS: Final = 8
 MODEST: Final = "modest"
 GREEDY: Final = "greedy"
+# A key of the modest tenant whose answers name the replica.
+MODEST_OPERATOR: Final = "modest-operator"
 
 
 class Asked(NamedTuple):
@@ -156,6 +158,8 @@ async def serving(
             wanted = {"user": name, "tenant": name, "role": "member"}
             keys[name] = (await _ask(chaos, "POST", "/v1/keys", json=wanted))["key"]
         await _ask(chaos, "PATCH", "/v1/deployments/m/guests", json={"add": [*keys]})
+        wanted = {"user": MODEST_OPERATOR, "tenant": MODEST, "role": "operator"}
+        keys[MODEST_OPERATOR] = (await _ask(chaos, "POST", "/v1/keys", json=wanted))["key"]
         await _ready(chaos, replicas)
         yield Serving(chaos, keys)
     finally:

@@ -19,7 +19,7 @@ from tests.attack.serving_world import (
     GREEDY,
     IN_MAKE_ATTACK,
     MIB,
-    MODEST,
+    MODEST_OPERATOR,
     Serving,
     serving,
 )
@@ -56,16 +56,17 @@ async def flood(world: Serving, prompts: Callable[[], str], tenants: Sequence[st
 
 
 async def ask(session_post: Callable[..., object], text: str) -> str:
-    """Send a prompt, and return the replica that answered."""
+    """Send a prompt, and return the replica that answered, if the key may see it."""
     body = {"model": "m", "messages": [{"role": "user", "content": text}]}
     async with session_post(CHAT, json=body) as answer:  # type: ignore[attr-defined]
         assert answer.status == 200, await answer.text()
         await answer.read()
-        return str(answer.headers["x-muster-replica"])
+        return str(answer.headers.get("x-muster-replica", ""))
 
 
 async def replicas_of(world: Serving, prompts: Sequence[str]) -> list[str]:
-    async with world.session(MODEST) as session:
+    """Return the replicas that answer the modest tenant's prompts, as its operator sees them."""
+    async with world.session(MODEST_OPERATOR) as session:
         return [await ask(session.post, each) for each in prompts]
 
 

@@ -104,6 +104,22 @@ async def test_a_path_outside_the_root_is_refused_and_never_sent_to_a_replica(
         assert "muster adapter remove m sql" in problem["detail"]
 
 
+@pytest.mark.attack
+async def test_a_guest_reads_neither_replica_nor_folder_of_an_adapter_that_cannot_be_loaded(
+    tmp_path: Path,
+) -> None:
+    async with adapter_world(tmp_path) as (world, (replica,)):
+        await add(world, "sql")
+        replica.unloadable.add("/lora/sql")
+        await world.ask("PUT", "/v1/tenants/biology", 201, json={})
+        await world.ask("PATCH", "/v1/deployments/m/guests", json={"add": ["biology"]})
+        assert "replica m-1 could not load it" in (await failing(world, "sql", 502))["message"]
+        async with world.as_("member", "eve", "biology") as eve:
+            error = await failing(eve, "m:sql", 502)
+        assert error["code"] == "adapter_failed" and "'sql' of model 'm'" in error["message"]
+        assert "/lora" not in error["message"] and "m-1" not in error["message"]
+
+
 async def test_a_new_replica_loads_the_adapters_again(tmp_path: Path) -> None:
     async with adapter_world(tmp_path) as (world, (old,)), running() as new:
         new.base = "m"

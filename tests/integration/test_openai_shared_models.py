@@ -73,6 +73,31 @@ async def test_a_guest_sees_the_state_and_nothing_of_the_owner_s_settings(tmp_pa
         assert [share["tenant"] for share in shown["queue"]["shares"]] == ["biology"]
 
 
+async def test_an_answer_names_the_replica_to_the_owner_s_tenant_and_to_operators_alone(
+    tmp_path: Path,
+) -> None:
+    async with (
+        gateway_world(tmp_path) as world,
+        running() as replica,
+        member(world, "eve", "biology") as eve,
+        world.as_("operator", "ops", "biology") as operator,
+    ):
+        await deployed(world, "m")
+        await add_replicas(world, "m", replica)
+        await shared(world, "biology")
+        replica.wants_uuid = True
+        for who, named in ((world, "m-1"), (operator, "m-1"), (eve, None)):
+            for streams in (False, True):
+                body = {"model": "m", "messages": MESSAGES, "stream": streams}
+                async with who.session.post(who.url + CHAT, json=body) as response:
+                    assert response.status == 200
+                    assert response.headers.get("x-muster-replica") == named
+            headers = {"x-request-id": "no-uuid"}
+            async with who.session.post(who.url + CHAT, json=body, headers=headers) as response:
+                assert response.status == 400
+                assert ("muster logs m/1" in await response.text()) == (named is not None)
+
+
 async def test_a_guest_can_change_nothing_and_reads_nothing_else(tmp_path: Path) -> None:
     async with (
         gateway_world(tmp_path) as world,

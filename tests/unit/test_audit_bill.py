@@ -130,8 +130,21 @@ def test_a_guest_sees_its_own_use_of_a_shared_model_and_nothing_of_the_owner() -
     assert shown.charged_share_ms == {"b": 70}
 
 
-def priced(*currencies: str) -> Bill:
-    made = billed()
+def test_a_guest_sees_neither_the_replica_nor_what_it_cost_its_owner() -> None:
+    made = priced("EUR", made=Bill("", ("gpu", "job")))
+    by = ("tenant", "user", "model", "gpu", "job")
+    guest, owner = (usage_shown(made.answer(9), by, tenant) for tenant in ("b", "a"))
+    assert {(each.job, each.cost_micros, each.currency) for each in guest.usage} == {("", 0, "")}
+    assert guest.total.costs_micros == {}
+    used = [each for each in owner.usage if each.tenant == "b" and each.share_ms]
+    assert [(each.job, each.gpu, each.cost_micros, each.currency) for each in used] == [
+        ("m-3", "L4", 5, "EUR")
+    ]
+    assert usage_shown(made.answer(9), by, None).total.costs_micros == {"EUR": 5}
+
+
+def priced(*currencies: str, made: Bill | None = None) -> Bill:
+    made = made or billed()
     for number, currency in enumerate(currencies):
         part = f.ChargePart(gpu="L4", share_ms=100, cost_micros=5, currency=currency)
         lines = (ChargeLine(B, "bob", "k2", 100),)

@@ -17,12 +17,13 @@ from multidict import CIMultiDict
 from libs.common.adapters import NONE, SGLANG, is_below
 from libs.common.state.cluster import Endpoint
 from services.api_gateway.openai import errors
-from services.api_gateway.openai.call import CLIENT_ERROR, Call, ReplicaFailed
+from services.api_gateway.openai.call import CLIENT_ERROR, Call
 from services.api_gateway.openai.catalogue import AdapterServed
 from services.api_gateway.openai.errors import ApiError
 from services.api_gateway.openai.guard import Guard
 from services.api_gateway.openai.model_request import Request
 from services.api_gateway.openai.replica_exchange import Answered
+from services.api_gateway.openai.replica_failure import ReplicaFailed
 from services.api_gateway.openai.upstream import FAILURES, describe
 from services.api_gateway.serving.adapters import Wanted
 
@@ -222,6 +223,15 @@ class ModelAdapters:
             f"Check its folder with `muster adapter list {self.queue.name}`"
         )
         return ApiError(502, text, FAILED, "model", retry_after_s=RETRY_S)
+
+
+def adapter_missing(call: Call) -> ApiError:
+    """Return the error for a guest, which sees neither replicas nor folders."""
+    text = (
+        f"the adapter {call.adapter!r} of model {call.model!r} is not available: no replica could "
+        "load it. Ask the model's owner"
+    )
+    return ApiError(502, text, FAILED, "model", retry_after_s=RETRY_S)
 
 
 def is_lost(name: str, status: int, answer: bytes) -> bool:

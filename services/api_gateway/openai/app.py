@@ -10,6 +10,7 @@ import msgspec
 from starlette.types import Receive, Scope, Send
 
 from libs.common.open_share import BUSY_S, TENANT_FULL, OpenShare
+from services.api_gateway.access.roles import sees
 from services.api_gateway.openai import errors, request
 from services.api_gateway.openai.body import Kept, length_of, read_body
 from services.api_gateway.openai.call import Call
@@ -141,7 +142,7 @@ class OpenAI:
         form: FormBody | None = None,
     ) -> Call:
         served = self._served(scope, fields.model)
-        return Call(
+        call = Call(
             scope=scope,
             send=send,
             path=path,
@@ -152,6 +153,8 @@ class OpenAI:
             form=form,
             adapter=served.adapter,
         )
+        call.is_guest = not sees(scope["principal"], served.tenant)
+        return call
 
     def _form(self, scope: Scope, receive: Receive) -> FormBody | None:
         """Return the request's body if it is a form."""

@@ -21,10 +21,11 @@ from services.api_gateway.access.auth import Principal
 from services.api_gateway.openai import batch_bodies, queue_errors, reading, request
 from services.api_gateway.openai.batch_bodies import LISTS, Inputs, Part
 from services.api_gateway.openai.body import Kept
-from services.api_gateway.openai.call import CLIENT_ERROR, JSON, OK, Answer, Call
+from services.api_gateway.openai.call import CLIENT_ERROR, JSON, OK, Call
 from services.api_gateway.openai.errors import ApiError
 from services.api_gateway.openai.guard import SILENT, Guard
 from services.api_gateway.openai.order_headers import requested_order
+from services.api_gateway.openai.replica_failure import Answer
 from services.api_gateway.serving.admission import TENANT_REQUESTS, Refused
 from services.api_gateway.serving.batching import Batch, Batches, BatchKey
 from services.api_gateway.serving.fairness import SECOND_NS, Flow

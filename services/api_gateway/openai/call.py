@@ -8,7 +8,7 @@ reported within the stream. Tests: tests/integration/test_openai_*.py.
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
-from typing import Final, NamedTuple
+from typing import Final
 
 import aiohttp
 from starlette.types import Scope, Send
@@ -22,6 +22,7 @@ from services.api_gateway.openai.form_body import FormBody
 from services.api_gateway.openai.guard import Guard
 from services.api_gateway.openai.metering import UNLIMITED, Grant
 from services.api_gateway.openai.replica_exchange import NO_TYPE, Answered
+from services.api_gateway.openai.replica_failure import Answer, ReplicaFailed
 from services.api_gateway.openai.request import RequestFields, choices_of, with_model
 from services.api_gateway.openai.request_spans import NOT_TRACED, RequestSpans, Traced
 from services.api_gateway.openai.routes import ROUTES
@@ -60,31 +61,6 @@ def ignore_begin() -> None:
     """Do nothing: nothing ends when the answer begins."""
 
 
-class Answer(NamedTuple):
-    """A whole answer of a replica."""
-
-    status: int
-    content_type: str
-    body: bytes
-    retry_after: str = ""
-    replica: str = ""
-
-
-class ReplicaFailed(Exception):
-    """A replica failed before anything was sent to the client.
-
-    `answer` is its own answer, if it gave one. `is_alive`: it may work on the request still, or be
-    too busy, so another try adds to the load. `is_spared`: the replica is well, and did no work.
-    """
-
-    is_spared = False
-
-    def __init__(self, reason: str, answer: Answer | None = None, is_alive: bool = False) -> None:
-        super().__init__(reason)
-        self.answer = answer
-        self.is_alive = is_alive or answer is not None
-
-
 class Call:
     """The state of one request.
 
@@ -93,7 +69,8 @@ class Call:
     count. `events` counts those of streams. `heard` is called when a replica sends something that
     is not a failure, with its number of events with tokens; `begins` when the client's answer
     begins. `is_held`: the client of a stream got comments already. `model` is the deployed model
-    that the name in the body stands for, `adapter` one of its adapters. With `continuation` the
+    that the name in the body stands for, `adapter` one of its adapters. `is_guest`: the model is
+    another tenant's, so its replicas are not named to the client. With `continuation` the
     stream may go on at another replica; `moves_on`: it broke at its replica, and shall. `kept`
     counts the bytes that are held. `is_long`: the answer ends when most of it is read.
     """
@@ -107,6 +84,7 @@ class Call:
     status = 0
     streaming = False
     is_held = False
+    is_guest = False
     is_media = False
     first_s = 0.0
     usage: Usage | None = None
@@ -221,7 +199,7 @@ class Call:
             await self._finish_held(answer)
             return
         if answer.status >= 400:
-            shaped = errors.shaped(answer.status, body, replica or answer.replica)
+            shaped = errors.shaped(answer.status, body, self._named(replica or answer.replica))
             body, kind = shaped, kind if shaped is body else JSON
         headers = [(b"content-length", b"%d" % len(body))]
         if answer.retry_after:
@@ -255,7 +233,7 @@ class Call:
         """Send a complete answer as the end of a stream that has begun with comments."""
         body = answer.body
         if answer.status >= CLIENT_ERROR:
-            body = errors.shaped(answer.status, body, answer.replica)
+            body = errors.shaped(answer.status, body, self._named(answer.replica))
         await self._begin(answer.status, EVENT_STREAM, [])
         lines = b"".join(b"data: %s\n" % line for line in body.splitlines())
         end = DONE_EVENT if answer.status < CLIENT_ERROR else b""
@@ -362,11 +340,15 @@ class Call:
             return
         headers.append((b"content-type", content_type.encode("latin-1", "replace")))
         headers.append((b"openai-processing-ms", b"%d" % (self.first_s * 1_000)))
-        if replica:
-            headers.append((b"x-muster-replica", replica.encode()))
+        if named := self._named(replica):
+            headers.append((b"x-muster-replica", named.encode()))
         if self.grant.headers:
             headers.extend(self.grant.headers)
         await self.send({"type": "http.response.start", "status": status, "headers": headers})
+
+    def _named(self, replica: str) -> str:
+        """Return the replica's name if the client may see it, else an empty one."""
+        return "" if self.is_guest else replica
 
     async def refuse(self, error: ApiError) -> None:
         """Send the error: as the answer, or as an event of the stream that has begun.

@@ -17,15 +17,16 @@ from starlette.types import Receive
 from libs.common.state.cluster import Endpoint
 from services.api_gateway.access.auth import Principal
 from services.api_gateway.openai import request, upstream
-from services.api_gateway.openai.adapters import LOST, NotLoaded, is_lost
+from services.api_gateway.openai.adapters import LOST, NotLoaded, adapter_missing, is_lost
 from services.api_gateway.openai.batching import AllBatches
-from services.api_gateway.openai.call import Call, ReplicaFailed, ignore_begin
+from services.api_gateway.openai.call import Call, ignore_begin
 from services.api_gateway.openai.continuation import continuation_of
 from services.api_gateway.openai.errors import ApiError
 from services.api_gateway.openai.guard import GONE, SILENT, Guard
 from services.api_gateway.openai.hedge import Hedge, Opened
 from services.api_gateway.openai.model_queue import ModelQueue
 from services.api_gateway.openai.model_request import Request
+from services.api_gateway.openai.replica_failure import ReplicaFailed
 from services.api_gateway.openai.request_spans import LIMITS, ROUTE, WAIT
 
 if TYPE_CHECKING:
@@ -161,7 +162,7 @@ class Dispatch:
             await call.finish(failure.answer)
             return
         if isinstance(failure, NotLoaded):
-            raise failure.error
+            raise adapter_missing(call) if call.is_guest else failure.error
         raise ApiError(
             502,
             f"the model {call.model!r} failed: a replica {failure}, and no other answered: "

@@ -15,7 +15,6 @@ from services.api_gateway.openai.call import (
     CLIENT_ERROR,
     EVENT_STREAM,
     Call,
-    ReplicaFailed,
     events_in,
 )
 from services.api_gateway.openai.errors import ApiError
@@ -23,6 +22,7 @@ from services.api_gateway.openai.guard import Guard
 from services.api_gateway.openai.model_queue import ModelQueue
 from services.api_gateway.openai.model_request import Request
 from services.api_gateway.openai.replica_exchange import Answered
+from services.api_gateway.openai.replica_failure import ReplicaFailed
 from services.api_gateway.openai.upstream import FAILURES
 from services.api_gateway.serving.fairness import SECOND_NS
 from services.api_gateway.serving.loads import Sent

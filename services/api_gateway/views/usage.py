@@ -1,7 +1,8 @@
 """The use of models and GPUs as the API shows it, and what it cost.
 
 Pure. A tenant sees what it paid for and what its own users used. Of other tenants' users of its
-models it sees the tenant alone. All sums are of integers, so the total is that of the lines.
+models it sees the tenant alone. Of other tenants' models it sees neither replicas nor costs. All
+sums are of integers, so the total is that of the lines.
 """
 
 import csv
@@ -192,11 +193,20 @@ def periods_in(by: Sequence[str]) -> list[str]:
 
 
 def _seen(lines: Iterable[UsageLine], tenant: str) -> list[UsageLine]:
-    found = [line for line in lines if tenant in (line.payer, line.tenant)]
-    return [
-        line if line.tenant == tenant else msgspec.structs.replace(line, user="", key="")
-        for line in found
-    ]
+    return [_seen_line(line, tenant) for line in lines if tenant in (line.payer, line.tenant)]
+
+
+def _seen_line(line: UsageLine, tenant: str) -> UsageLine:
+    """Return a line as the tenant may see it.
+
+    A payer does not see which users its guests have, and a guest sees neither the replicas that
+    answered it nor what they cost their owner.
+    """
+    if line.payer == line.tenant:
+        return line
+    if line.payer == tenant:
+        return msgspec.structs.replace(line, user="", key="")
+    return msgspec.structs.replace(line, job="", cost_micros=0, currency="")
 
 
 def _name(line: UsageLine, by: Sequence[str]) -> Name:
