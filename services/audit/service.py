@@ -15,13 +15,15 @@ from typing import Final
 
 from libs.common import reading, subjects
 from libs.common.errors import Corrupt, Trimmed, Unavailable
+from libs.common.process.cancellation import Stopped, before
 from libs.common.process.pulse import NO_PULSE, Pulse
 from libs.common.process.serving_tasks import serve_together, until
 from libs.common.spans import job_spans, recording
 from libs.common.spans.recording import Recorder
 from libs.common.transport import snapshot_store
-from libs.common.transport.log import Entry, Log
+from libs.common.transport.log import Entry, Log, settled_bounds
 from libs.common.transport.snapshot_store import BASE_OBJECT, SnapshotStore
+from services.audit.chain.chain import is_link_of
 from services.audit.store.store import Store
 
 BATCH_MAX: Final = 1_000
@@ -70,9 +72,35 @@ class Audit:
     async def run(
         self, stop: asyncio.Event, beside: Sequence[Callable[[], Coroutine[None, None, None]]] = ()
     ) -> None:
-        """Follow the log until `stop`, with all of `beside` running at the same time."""
+        """Follow the log until `stop`, with all of `beside` running at the same time.
+
+        Raises Corrupt if the archive is not one of this log.
+        """
+        try:
+            await before(stop, self._check_history())
+        except Stopped:
+            return
         lives = {f"beside-{number}": each() for number, each in enumerate(beside)}
         await serve_together(follow=self._follow(), stop=until(stop), **lives)
+
+    async def _check_history(self) -> None:
+        """Raise Corrupt if the log holds another commit in the place of the archive's last one.
+
+        The archive then belongs to another cluster, or the log was set back and has grown again. A
+        log that ends before is found by its reader. A trimmed commit cannot be compared.
+        """
+        head = await asyncio.to_thread(self.store.head)
+        if head is None:
+            return
+        await settled_bounds(self.log)
+        entry = await self.log.get(head.seq)
+        if entry is not None and not is_link_of(head, entry):
+            raise Corrupt(
+                f"commit {head.seq} of the log is another one than the archive's last commit: the "
+                "archive belongs to another cluster, or the log was restored to an earlier point. "
+                "Set MUSTER_AUDIT_URL (or MUSTER_STATE) to the archive of this cluster, or to an "
+                "empty one; see docs/howto/restore.md"
+            )
 
     async def beyond(self, seq: int) -> None:
         """Wait until more than commit `seq` is archived."""

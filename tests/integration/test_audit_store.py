@@ -93,6 +93,27 @@ def test_a_second_archive_is_fenced_and_can_stand_by(store: Store, url: str) -> 
     second.close()
 
 
+@pytest.mark.parametrize("kept", [3, 0])
+def test_a_database_that_went_back_gets_no_gap(store: Store, url: str, kept: int) -> None:
+    store.append(entries(1, 5))
+    tamper(url, f"delete from commits where seq > {kept}", f"delete from facts where seq > {kept}")
+    with pytest.raises(Corrupt, match=f"ends at commit {kept}, and this process stored up to 5"):
+        store.append(entries(6, 7))
+    again = Store(url)
+    again.append(entries(kept + 1, 7))
+    assert again.head() == extend(None, entries(1, 7))[-1]
+    again.close()
+
+
+def test_a_database_with_another_last_commit_is_not_continued(store: Store, url: str) -> None:
+    store.append(entries(1, 5))
+    tamper(url, "update commits set hash = 'x' where seq = 5")
+    with pytest.raises(Corrupt, match="another commit 5"):
+        store.append(entries(6, 7))
+    head = store.head()
+    assert head is not None and head.seq == 5
+
+
 def test_a_commit_that_cannot_be_read_is_archived_without_facts(store: Store) -> None:
     store.append([Entry(1, "facts.quota", b"\xff\x00junk"), entry(2)])
     assert [(r.data, r.at_ns) for r in store.commits(limit=1)] == [(b"\xff\x00junk", 0)]

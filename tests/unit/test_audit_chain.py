@@ -8,7 +8,7 @@ import pytest
 from libs.common.errors import Corrupt
 from libs.common.facts import COMMIT_BYTES_MAX, packing
 from libs.common.transport.log import Entry
-from services.audit.chain.chain import GENESIS, extend, link
+from services.audit.chain.chain import GENESIS, extend, is_link_of, link
 from services.audit.chain.segments import Finding
 from services.audit.chain.verify import Report, render
 from services.audit.store.reading import (
@@ -33,6 +33,13 @@ def test_a_chain_starts_at_genesis_and_each_link_names_the_one_before() -> None:
     links = extend(None, ENTRIES)
     assert [step.previous_hash for step in links] == [GENESIS] + [step.hash for step in links[:-1]]
     assert [(step.index, step.seq) for step in links] == [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5)]
+
+
+def test_a_link_belongs_to_one_entry_only() -> None:
+    head = extend(None, ENTRIES)[-1]
+    assert is_link_of(head, ENTRIES[-1])
+    assert not is_link_of(head, Entry(5, "facts.quota", ENTRIES[-1].data))
+    assert not is_link_of(head, Entry(5, "facts.scheduler", b"of another history"))
 
 
 def test_a_chain_is_the_same_however_it_was_cut_into_batches() -> None:

@@ -50,6 +50,17 @@ def extend(head: Link | None, entries: Iterable[Entry], begin: int = 1) -> list[
     return links
 
 
+def is_link_of(head: Link, entry: Entry) -> bool:
+    """Return whether `head` is the link of exactly this entry after its previous link."""
+    return head.hash == link(
+        seq=entry.seq,
+        subject=entry.subject,
+        data=entry.data,
+        index=head.index,
+        previous_hash=head.previous_hash,
+    )
+
+
 def _next(head: Link | None, entry: Entry, begin: int) -> Link:
     expected = head.seq + 1 if head else begin
     index = expected - 1

@@ -42,6 +42,18 @@ from services.audit.store.tables import (
 # Commits in memory at once while iterating: at most 128 MiB.
 PAGE: Final = 256
 BUSY_MS: Final = 10_000
+# The columns of the last link.
+LAST: Final = (
+    sa.select(
+        COMMITS.c.index,
+        COMMITS.c.seq,
+        COMMITS.c.subject,
+        COMMITS.c.hash,
+        COMMITS.c.previous_hash,
+    )
+    .order_by(COMMITS.c.index.desc())
+    .limit(1)
+)
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -97,13 +109,7 @@ class Store:
 
     def head_now(self) -> Link | None:
         """Return the last link like `head`, for readers beside the writer."""
-        c = COMMITS.c
-        query = (
-            sa.select(c.index, c.seq, c.subject, c.hash, c.previous_hash)
-            .order_by(c.index.desc())
-            .limit(1)
-        )
-        rows = self._rows("reading the head", query)
+        rows = self._rows("reading the head", LAST)
         return Link(*rows[0]) if rows else None
 
     def young(self, after: int, since_ns: int, until_ns: int = NS_MAX) -> int:
@@ -125,8 +131,8 @@ class Store:
         """Store the entries after the head and return their links.
 
         An empty archive starts at `begin`. Entries that are there already are compared and skipped.
-        Raises Corrupt on a gap or if an archived entry differs, Fenced if another archive has
-        written, DiskFull, Unavailable.
+        Raises Corrupt on a gap, if an archived entry differs or if the database no longer ends in
+        the head, Fenced if another archive has written, DiskFull, Unavailable.
         """
         links: list[Link] = []
         left = entries
@@ -157,7 +163,7 @@ class Store:
         links = extend(head, [entry for entry, _ in portion], begin)
         if links:
             self._head_known = False  # a transaction that fails may have been stored nevertheless
-            self._write(portion, links)
+            self._write(head, portion, links)
             self._head, self._head_known = links[-1], True
         return len(known) + len(portion), links
 
@@ -282,7 +288,9 @@ class Store:
                     "start the audit service again"
                 )
 
-    def _write(self, portion: Sequence[tuple[Entry, Reading]], links: Sequence[Link]) -> None:
+    def _write(
+        self, head: Link | None, portion: Sequence[tuple[Entry, Reading]], links: Sequence[Link]
+    ) -> None:
         commits: list[dict[str, Any]] = []
         facts: list[dict[str, Any]] = []
         for (entry, reading), link in zip(portion, links, strict=True):
@@ -294,9 +302,32 @@ class Store:
             telling(f"appending {len(commits)} commits", self._where),
             self._engine.begin() as connection,
         ):
+            self._require_head(connection, head)
             connection.execute(sa.insert(COMMITS), commits)
             if facts:
                 connection.execute(sa.insert(FACTS), facts)
+
+    def _require_head(self, connection: sa.Connection, head: Link | None) -> None:
+        """Raise Corrupt if the database does not end in `head`, which the new commits continue.
+
+        If it ends later, another process has written, and the primary key refuses the new commits.
+        """
+        row = connection.execute(LAST).first()
+        stored = Link(*row) if row is not None else None
+        end, known = (-1 if each is None else each.index for each in (stored, head))
+        if head is None or stored == head or end > known:
+            return
+        found = (
+            f"holds another commit {head.seq} than the one that this process stored"
+            if end == known
+            else f"ends at commit {stored.seq if stored else 0}, and this process stored up to "
+            f"{head.seq}"
+        )
+        raise Corrupt(
+            f"the archive in {self._where} {found}: the database was restored from an older backup "
+            "or changed. Start the audit service again: it reads missing commits from the log, if "
+            "the log still holds them. Then run `muster audit verify`"
+        )
 
 
 def _weight(read_entry: tuple[Entry, Reading]) -> Weight:
