@@ -319,7 +319,7 @@ HELP: Final = {
     "node_id": "Name of this node, [a-z0-9-]{1,63}.",
     "node_address": "Address at which other nodes reach this one (MASTER_ADDR).",
     **NODE_HELP,
-    "settle_ms": "Gateway: how long a read waits until the gateway has reached its `min_seq`.",
+    "settle_ms": "Gateway: how long a request waits until the gateway has reached its `min_seq`.",
     "ask_ms": "Gateway: time for the scheduler or an agent to answer a question.",
     "ask_past_ms": (
         "Gateway, scheduler: time for questions that need a trial (why, whatif) or a replay of "

@@ -70,7 +70,7 @@ from services.api_gateway.http import (
 from services.api_gateway.http.answers import ANSWERS
 from services.api_gateway.http.edge import Edge, refuse
 from services.api_gateway.http.openapi import Schema, document
-from services.api_gateway.http.queries import principal_of
+from services.api_gateway.http.queries import principal_of, settled_for_change
 from services.api_gateway.http.route_description import described
 from services.api_gateway.http.routing import served
 from services.api_gateway.problems import Denied, Problem
@@ -143,7 +143,7 @@ def create_routes(gateway: Gateway) -> Starlette:
     app = Starlette(
         routes=[
             *description_page.routes(openapi),
-            *(served(each, _authorise) for router in ROUTERS for each in router.routes),
+            *(served(each, _prepare) for router in ROUTERS for each in router.routes),
             *dashboard.routes(shipped()),
         ]
     )
@@ -165,8 +165,11 @@ def openapi() -> Schema:
     return document(described(ROUTERS))
 
 
-def _authorise(request: Request) -> None:
-    """Authorise the request, before any route runs. Raises Denied 403."""
+async def _prepare(request: Request) -> None:
+    """Authorise the request and wait for the `min_seq` of a change, before any route runs.
+
+    Raises Denied 403, Refused or Problem 503.
+    """
     route = request.scope["route"].path
     denial = (
         None
@@ -175,6 +178,7 @@ def _authorise(request: Request) -> None:
     )
     if denial is not None:
         raise denial
+    await settled_for_change(request)
 
 
 def _typed(status: int) -> Callable[[Request, Exception], Awaitable[Response]]:

@@ -5,7 +5,13 @@ from starlette.responses import Response
 
 from libs.common.messages.server_messages import REPLACE, RESTART
 from services.api_gateway.agents.log_servers import ask_all, order, set_replicas
-from services.api_gateway.http.queries import Query, answer, documented, gateway_without_query
+from services.api_gateway.http.queries import (
+    Query,
+    answer,
+    documented,
+    gateway_without_query,
+    settled,
+)
 from services.api_gateway.http.routing import APIRouter
 from services.api_gateway.views.log_servers import bus_shown
 
@@ -15,7 +21,7 @@ router = APIRouter(tags=["cluster"])
 @router.get("/v1/bus", openapi_extra=documented(Query))
 async def show_bus(request: Request) -> Response:
     """Show the servers of the log, their replicas, and what is not as it should be."""
-    gateway = gateway_without_query(request)
+    gateway, _ = await settled(request, Query)
     return answer(bus_shown(await ask_all(gateway.bus, gateway.admission.heard)))
 
 

@@ -14,10 +14,9 @@ from base64 import b64decode
 from binascii import Error as NotBase64
 from contextlib import suppress
 from typing import Final
-from urllib.parse import parse_qs
 
 import msgspec
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -37,7 +36,7 @@ from services.api_gateway.access import roles
 from services.api_gateway.channels.channel import SIDES, Channel, ask_channel
 from services.api_gateway.channels.followers import RETRY_AFTER_S
 from services.api_gateway.gateway import Gateway
-from services.api_gateway.http.queries import Query, documented, job_to_change, read
+from services.api_gateway.http.queries import Query, documented, job_to_change, read, settled
 from services.api_gateway.http.routing import APIRouter
 from services.api_gateway.intents.fields import check_range
 from services.api_gateway.problems import Problem
@@ -71,18 +70,18 @@ class ChannelQuery(Query, frozen=True):
 @router.get("/v1/jobs/{ref}/exec", openapi_extra=documented(ChannelQuery))
 async def execute(request: Request, ref: str) -> Response:
     """Open a WebSocket to a command that runs beside the job, in its environment."""
-    return _upgrade(request, ref)
+    return await _upgrade(request, ref)
 
 
 @router.get("/v1/jobs/{ref}/forward", openapi_extra=documented(ChannelQuery))
 async def forward(request: Request, ref: str) -> Response:
     """Open a WebSocket to a port on which the job listens on its node."""
-    return _upgrade(request, ref)
+    return await _upgrade(request, ref)
 
 
-def _upgrade(request: Request, ref: str) -> Response:
+async def _upgrade(request: Request, ref: str) -> Response:
     """Refuse a plain HTTP request."""
-    read(request, ChannelQuery)
+    await settled(request, ChannelQuery)
     job_to_change(request, ref)
     raise Problem(
         426,
@@ -132,15 +131,18 @@ class Channels:
     async def _open(self, scope: Scope, route: str) -> tuple[NodeId, ChannelOpen]:
         """Authorise the request, read it, and open the channel on the node.
 
-        Authorisation comes first, so that a denied request costs no parsing.
+        Authorisation comes before the header is read, so that a denied request costs little.
         """
         principal = scope["principal"]
+        query = read(HTTPConnection(scope), ChannelQuery)
+        if query.min_seq > self.gateway.cluster.seq:
+            await self.gateway.settle(query.min_seq)
         job = self.gateway.lookup.job(scope["path_params"]["ref"], principal)
         roles.check_change(principal, f"job {job.job_id}", job.tenant, job.user)
         request = _channel_request(scope, REQUESTS[route])
         words = shlex.join(request.command) if isinstance(request, Exec) else f"port {request.port}"
         scope["detail"] = redacted(words)[:DETAIL_MAX]
-        node_id = _node_of(job, parse_qs(scope["query_string"].decode()).get("node", [""])[0])
+        node_id = _node_of(job, query.node)
         scope["place"] = self.gateway.places.take(principal.tenant, job.job_id)
         opened = ChannelOpen(os.urandom(12).hex(), job.job_id, job.attempt, request)
         try:

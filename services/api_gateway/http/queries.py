@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any, Final, TypeVar
 
 import msgspec
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 
 from libs.common import arrays
@@ -49,7 +49,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 class Query(msgspec.Struct, frozen=True, kw_only=True):
-    """Parameters of every read. The answer includes commit `min_seq`."""
+    """Parameters of every route. The state that answers it includes commit `min_seq`."""
 
     min_seq: int = 0
 
@@ -158,6 +158,20 @@ async def settled(request: Request, kind: type[Q]) -> tuple[Gateway, Q]:
     return gateway, query
 
 
+async def settled_for_change(request: Request) -> None:
+    """Wait until the `min_seq` of a change is folded, before its route looks up what to change.
+
+    A wrong value is left to the route, which refuses it. Requests without a key do not wait. Raises
+    Refused or Problem 503.
+    """
+    text = request.query_params.get("min_seq", "")
+    if not text or request.method == "GET" or request.scope.get("principal") is None:
+        return
+    gateway = gateway_of(request)
+    if text.isascii() and text.isdigit() and gateway.cluster.seq < (seq := int(text)) <= SEQ_MAX:
+        await gateway.settle(seq)
+
+
 async def viewed(request: Request, kind: type[M]) -> tuple[Moment, M]:
     """Return the state that the request asks for, and the query string.
 
@@ -171,12 +185,15 @@ async def viewed(request: Request, kind: type[M]) -> tuple[Moment, M]:
 
 
 def gateway_without_query(request: Request) -> Gateway:
-    """Return the gateway for a route without query parameters. Raises Refused if there are some."""
+    """Return the gateway of a change without query parameters besides `min_seq`.
+
+    Raises Refused if there are others.
+    """
     read(request, Query)
     return gateway_of(request)
 
 
-def read(request: Request, kind: type[Q]) -> Q:
+def read(request: HTTPConnection, kind: type[Q]) -> Q:
     """Return the query string. Raises Refused naming an unknown or wrong parameter."""
     values: dict[str, Any] = {}
     for name, value in request.query_params.multi_items():

@@ -104,11 +104,11 @@ class APIRouter:
         return declare
 
 
-def served(declared: Declared, authorise: Callable[[Request], None]) -> Route:
-    """Return the route as Starlette serves it. `authorise` runs before the function, or raises."""
+def served(declared: Declared, prepare: Callable[[Request], Awaitable[None]]) -> Route:
+    """Return the route as Starlette serves it. `prepare` runs before the function, or raises."""
 
     async def endpoint(request: Request) -> Response:
-        authorise(request)
+        await prepare(request)
         return await declared.function(request, **request.path_params)
 
     route = Route(declared.path, endpoint, methods=[declared.method])

@@ -3,7 +3,7 @@
 from starlette.requests import Request
 from starlette.responses import Response
 
-from services.api_gateway.http.queries import Query, documented, read
+from services.api_gateway.http.queries import Query, documented, settled
 from services.api_gateway.http.routing import APIRouter
 from services.api_gateway.problems import Problem
 
@@ -15,7 +15,7 @@ async def follow(request: Request) -> Response:
     """Open a WebSocket with subscriptions to jobs, nodes, facts, output and counts, and with
     requests to models (docs/websocket.md).
     """
-    read(request, Query)
+    await settled(request, Query)
     raise Problem(
         426,
         "this route is a WebSocket: send an upgrade request, or use GET /v1/watch and GET "

@@ -70,8 +70,8 @@ async def list_uploads(request: Request) -> Response:
 @router.get("/v1/uploads/{sha256}", openapi_extra=documented(Query))
 async def find(request: Request, sha256: str) -> Response:
     """Show an upload of the own tenant; 404 if it does not exist."""
-    read(request, Query)
-    found = await kept(gateway_of(request), principal_of(request).tenant, sha256)
+    gateway, _ = await settled(request, Query)
+    found = await kept(gateway, principal_of(request).tenant, sha256)
     if found is None:
         raise _unknown(sha256)
     return answer(_upload_shown(found))
