@@ -83,7 +83,8 @@ def value(metavar: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
             return verb(value=DEFAULT if default else value, **given)
 
         option = click.option("--default", is_flag=True, help="Restore the GPU's default.")
-        return click.argument("value", metavar=metavar, required=False, default="")(option(packed))
+        shown = f"[{metavar}]"
+        return click.argument("value", metavar=shown, required=False, default="")(option(packed))
 
     return with_value
 

@@ -49,12 +49,19 @@ def _usage(command: click.Command) -> Iterator[str]:
     if any(isinstance(param, click.Option) for param in command.params):
         yield "[OPTIONS]"
     if isinstance(command, click.Group):
-        yield "VERB"
+        yield "[VERB]" if command.invoke_without_command else "VERB"
     for param in command.params:
         if isinstance(param, click.Argument):
-            word = param.metavar or (param.name or "").upper()
-            plain = word if param.required else f"[{word.strip('[]')}]"
-            yield plain if param.nargs == 1 or plain.endswith("...") else f"{plain}..."
+            yield param.metavar or _argument(param)
+
+
+def _argument(param: click.Argument) -> str:
+    word = (param.name or "").upper()
+    if isinstance(param.type, click.Choice):
+        word = "|".join(map(str, param.type.choices))
+        word = f"{{{word}}}" if param.required else word
+    shown = word if param.required else f"[{word}]"
+    return shown if param.nargs == 1 else f"{shown}..."
 
 
 def _option(option: click.Option) -> str:
@@ -72,7 +79,8 @@ def _value(option: click.Option) -> str:
 
 def _meaning(option: click.Option) -> str:
     shown = option.show_default and not option.is_flag
-    return f"{option.help or ''} (default {option.default})" if shown else option.help or ""
+    default = option.show_default if isinstance(option.show_default, str) else option.default
+    return f"{option.help or ''} (default {default})" if shown else option.help or ""
 
 
 def _help(text: str) -> str:

@@ -99,7 +99,7 @@ _FLAGS = (
         help=(
             "If a replica dies, continue its streams of text at another replica. The server must "
             "be able to continue an unfinished message of the assistant, as vLLM, SGLang and "
-            "llama.cpp are."
+            "llama.cpp can."
         ),
     ),
     click.option(

@@ -33,7 +33,7 @@ def verify(head: str | None, key: str | None) -> int:
     that was cut at its end, or rewritten together with its hashes, is consistent in itself. Only a
     head that you saved elsewhere (--head) shows such a change.
 
-    Exit code: 0 if nothing was changed, 3 if something was. The output names the place.
+    Exit code: 0 if nothing was changed, 3 if something was. The output says where.
     """
     return call("verify", head=_absolute(head), key=key)
 

@@ -15,8 +15,8 @@ def command(shell: str | None, names: str | None) -> None:
     and the names of nodes and models.
 
     \b
-    eval "$(muster completion bash)"                                 in ~/.bashrc
-    eval "$(muster completion zsh)"                                  in ~/.zshrc, after compinit
+    eval "$(muster completion bash)"                # in ~/.bashrc
+    eval "$(muster completion zsh)"                 # in ~/.zshrc, after compinit
     muster completion fish > ~/.config/fish/completions/muster.fish
     """
     if names is not None:

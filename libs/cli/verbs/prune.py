@@ -42,9 +42,10 @@ def command(
 ) -> int:
     """Delete the output of ended jobs from the nodes.
 
-    The same limits apply to uploads that no active job uses. The command never deletes the output
-    of active jobs, nor output whose last part the cluster has not stored yet. Nodes also delete old
-    output automatically (MUSTER_KEEP_HOURS, MUSTER_KEEP_BYTES and MUSTER_KEEP_JOBS).
+    Give --older-than, --keep-bytes or both. The limits also apply to uploads that no active job
+    uses. The command never deletes the output of active jobs, nor output whose last part the
+    cluster has not stored yet. Nodes also delete old output automatically (MUSTER_KEEP_HOURS,
+    MUSTER_KEEP_BYTES and MUSTER_KEEP_JOBS).
 
     \b
     muster prune --older-than 7d

@@ -26,7 +26,11 @@ OVER: Final = ("ready", "failed")
 @click.command(short_help="Trace a running job: kernels, copies and operators of all ranks.")
 @click.argument("job", metavar="JOB")
 @click.option(
-    "--rank", "ranks", metavar="R", multiple=True, help="Trace this rank, for example 0 or 0,7."
+    "--rank",
+    "ranks",
+    metavar="R",
+    multiple=True,
+    help="Trace only this rank or these, for example 0 or 0,7 (default: all; repeatable).",
 )
 @click.option(
     "--for",
