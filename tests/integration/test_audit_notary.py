@@ -95,6 +95,7 @@ async def test_next_notary_continues_after_the_last_head(world: World) -> None:
     await world.notary().sign()
     world.store.append(entries(6, 9))
     again = world.notary()
+    await again.read_newest()
     assert again.head is not None and again.head.sequence == 5
     await again.sign()
     assert [head.sequence for head in world.heard] == [5, 9] and world.lines() == 2
@@ -135,6 +136,58 @@ async def test_line_that_a_crash_cut_short_is_replaced(world: World, cut: int) -
     await world.notary().sign()
     newest = world.files.newest()
     assert newest is not None and newest.sequence == 7 and world.lines() == 2
+
+
+@pytest.mark.parametrize("zeros", [slice(0, 40), slice(40, 80), slice(0, None)])
+async def test_line_that_a_crash_left_with_zeros_is_replaced(world: World, zeros: slice) -> None:
+    world.store.append(entries(1, 5))
+    await world.notary().sign()
+    (path,) = world.files.folder.glob("*.ndjson")
+    torn = bytearray(path.read_bytes()[:-1])
+    torn[zeros] = bytes(len(torn[zeros]))
+    with path.open("ab") as file:
+        file.write(torn + b"\n")
+    world.store.append(entries(6, 7))
+    await world.notary().sign()
+    assert [head.sequence for head in world.heard] == [5, 7] and world.lines() == 2
+
+
+async def test_first_line_of_a_file_that_a_crash_left_with_zeros_is_replaced(world: World) -> None:
+    world.store.append(entries(1, 5))
+    await world.notary().sign()
+    (path,) = world.files.folder.glob("*.ndjson")
+    path.write_bytes(bytes(300))
+    await world.notary().sign()
+    assert world.lines() == 1
+
+
+async def test_a_damaged_line_delays_heads_and_not_the_archive(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.store.append(entries(1, 5))
+    await world.notary().sign()
+    (path,) = world.files.folder.glob("*.ndjson")
+    before = path.read_bytes() + b'{"cluster":"c1","sequence":\n'
+    path.write_bytes(before)
+    world.store.append(entries(6, 7))
+    running = asyncio.create_task(world.notary().run(0, 1))
+    async with asyncio.timeout(10):
+        while f"the last line of {path} was changed or damaged" not in caplog.text:
+            await asyncio.sleep(0.05)
+    assert not running.done()
+    running.cancel()
+    assert path.read_bytes() == before
+
+
+async def test_names_of_new_files_are_synced(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr("services.audit.chain.notary.sync_folder", synced.append)
+    world.store.append(entries(1, 5))
+    await world.notary().sign()
+    assert synced == [world.files.folder.parent, world.files.folder]
+    world.store.append(entries(6, 7))
+    await world.notary().sign()
+    assert len(synced) == 2
 
 
 async def test_an_archive_that_was_cut_off_is_not_signed(world: World) -> None:

@@ -77,7 +77,7 @@ def _write(path: Path, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         Path(temporary).replace(path)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     except OSError as error:
         raise Unavailable(
             f"{path} cannot be written ({error.strerror}): check the place's space and "
@@ -110,7 +110,8 @@ def segment_name(name: str) -> str:
     return f"{SEGMENTS}/{name}"
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Return when the names of the files in a folder are on disk. Raises OSError."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -16,6 +16,7 @@ from typing import Final, NoReturn
 
 from libs.common.errors import Corrupt, MusterError, Unavailable
 from libs.common.process.clock import Clock
+from services.audit.backup.places import sync_folder
 from services.audit.chain.heads import LINE_BYTES_MAX, Head, Signer, decode, encode
 from services.audit.export.feed import chain_hash
 from services.audit.store.store import Store
@@ -38,11 +39,15 @@ class Heads:
         """Return the head with the highest sequence; None if there is none.
 
         It is in the last whole line of a file, but not always of the newest file: a wrong clock may
-        once have begun the file of a later month. Raises Corrupt if such a line is no head.
+        once have begun the file of a later month. Raises Corrupt if such a line is no head,
+        Unavailable.
         """
-        ends = [_tail(path).rpartition(b"\n")[0] for path in sorted(self.folder.glob("*.ndjson"))]
-        heads = [decode(end.splitlines()[-1]) for end in ends if end]
-        return max(heads, key=lambda head: head.sequence, default=None)
+        found = [_last(path) for path in sorted(self.folder.glob("*.ndjson"))]
+        return max(
+            (head for head in found if head is not None),
+            key=lambda head: head.sequence,
+            default=None,
+        )
 
     def append(self, head: Head) -> None:
         """Append a head; return when it is on disk.
@@ -53,16 +58,58 @@ class Heads:
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             with path.open("ab") as file:
-                whole = file.tell() - len(_tail(path).rpartition(b"\n")[2])
-                file.truncate(whole)
+                is_new = file.tell() == 0
+                tail = _tail(path)
+                file.truncate(file.tell() - len(tail) + len(_whole(tail)))
                 file.write(encode(head) + b"\n")
                 file.flush()
                 os.fsync(file.fileno())
+            if is_new:
+                sync_folder(self.folder.parent)
+                sync_folder(self.folder)
         except OSError as error:
             raise Unavailable(
                 f"the head was not written to {path} ({error.strerror}): check the disk's space "
                 "and the directory's permissions"
             ) from error
+
+
+def _last(path: Path) -> Head | None:
+    """Return the head in the last whole line of a file; None if it has none.
+
+    Raises Corrupt, Unavailable.
+    """
+    try:
+        whole = _whole(_tail(path))
+    except OSError as error:
+        raise Unavailable(
+            f"the heads in {path} cannot be read ({error.strerror}): check the disk and the "
+            "file's permissions"
+        ) from error
+    if not whole:
+        return None
+    try:
+        return decode(whole.splitlines()[-1])
+    except Corrupt as error:
+        raise Corrupt(
+            f"the last line of {path} was changed or damaged: {error}. Keep a copy of the file, "
+            "then remove this line from it; see docs/howto/audit.md"
+        ) from error
+
+
+def _whole(tail: bytes) -> bytes:
+    """Return the end of a file without lines that a crash left unfinished.
+
+    Such a line has no end, or has zeros where a block of the disk was not written.
+    """
+    whole = tail[: tail.rfind(b"\n") + 1]
+    while whole:
+        begin = whole.rfind(b"\n", 0, -1) + 1
+        line = whole[begin:-1]
+        if line and b"\0" not in line:
+            break
+        whole = whole[:begin]
+    return whole
 
 
 def _tail(path: Path) -> bytes:
@@ -77,8 +124,8 @@ def _tail(path: Path) -> bytes:
 class Notary:
     """The signer of one archive's heads.
 
-    `head` is the newest signed head. `archived` returns the archive's last sequence, `publish`
-    sends a head to the stream.
+    `head` is the newest signed head, once `read_newest` has read it. `archived` returns the
+    archive's last sequence, `publish` sends a head to the stream.
     """
 
     def __init__(
@@ -98,13 +145,15 @@ class Notary:
         self.clock = clock
         self.archived = archived
         self.publish = publish
-        self.head = files.newest()
+        self.head: Head | None = None
         self._signed_boot_ns = 0
+        self._is_read = False
 
     async def run(self, every_s: float, every_commits: int) -> NoReturn:
         """Sign for ever, each time after so many commits or seconds. The archive never waits."""
         while True:
             try:
+                await self.read_newest()
                 if self._due(every_s, every_commits):
                     await self.sign()
             except Unavailable as error:
@@ -113,6 +162,12 @@ class Notary:
                 logger.error("the head is not signed: %s", error)
                 await asyncio.sleep(AGAIN_S)
             await asyncio.sleep(LOOK_S)
+
+    async def read_newest(self) -> None:
+        """Read the newest head from the files, once. Raises Corrupt, Unavailable."""
+        if not self._is_read:
+            self.head = await asyncio.to_thread(self.files.newest)
+            self._is_read = True
 
     def _due(self, every_s: float, every_commits: int) -> bool:
         fresh = self.archived() - (self.head.sequence if self.head else 0)
@@ -126,6 +181,7 @@ class Notary:
 
         Raises Corrupt, Unavailable.
         """
+        await self.read_newest()
         link = await asyncio.to_thread(self.store.head_now)
         await self._check_last(link.seq if link is not None else 0)
         if link is None:
