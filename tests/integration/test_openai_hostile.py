@@ -227,11 +227,10 @@ async def answering(
     server.close()
 
 
-async def test_a_client_that_never_reads_its_stream_is_gone_after_the_stream_s_patience(
+async def test_a_client_that_never_reads_its_stream_is_gone_and_its_replica_not_avoided(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "LINGER_S", 0.3)
-    monkeypatch.setattr("services.api_gateway.openai.call.LAST_WORDS_S", 0.2)
     gone, lost = asyncio.Event(), connection.Connection.connection_lost
 
     def noted(self: connection.Connection, exc: Exception | None) -> None:
@@ -240,8 +239,9 @@ async def test_a_client_that_never_reads_its_stream_is_gone_after_the_stream_s_p
 
     monkeypatch.setattr(connection.Connection, "connection_lost", noted)
     pieces = (EVENTS, *[chunk(b"data: " + b"x" * MIB + b"\n\n")] * 64)
+    patience = {"model_idle_ms": 300, "gateway_unread_ms": 600}
     async with (
-        answering(tmp_path, *pieces, closes=False, model_idle_ms=300) as world,
+        answering(tmp_path, *pieces, closes=False, **patience) as world,
         connected(world) as (_, writer),
     ):
         body = b'{"model":"m","stream":true}'
@@ -249,12 +249,10 @@ async def test_a_client_that_never_reads_its_stream_is_gone_after_the_stream_s_p
         writer.write(head(f"content-length: {len(body)}") + body)
         async with asyncio.timeout(SAYS_S):
             await gone.wait()
-        assert (
-            world.gateway.telemetry.registry.get_sample_value(
-                "muster_model_requests_open", {"model": "m"}
-            )
-            == 0
-        )
+        registry = world.gateway.telemetry.registry
+        assert registry.get_sample_value("muster_model_requests_open", {"model": "m"}) == 0
+        loads = world.gateway.queues.of("m").rules.router.loads
+        assert [loads.of(each).avoid_since_ns for each in loads.known()] == [-1]
 
 
 @pytest.mark.parametrize(

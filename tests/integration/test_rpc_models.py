@@ -1,5 +1,6 @@
 """Requests to models over gRPC: whole answers, streams, and any endpoint with a large body."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -77,6 +78,29 @@ async def test_a_stream_that_breaks_has_the_status_unavailable(models: Models) -
         "Inference/ChatStream", model="m", messages=MESSAGES, more=more
     )
     assert error.code() == grpc.StatusCode.UNAVAILABLE
+
+
+async def test_a_client_that_reads_late_does_not_make_its_replica_silent(tmp_path: Path) -> None:
+    async with (
+        model_world(tmp_path, model_idle_ms=200, model_answer_ms=1_000) as (world, replica),
+        answering(world) as rpc,
+    ):
+        call = rpc.client.call(
+            "Inference/ChatStream",
+            model="m",
+            messages=MESSAGES,
+            more={"x_chunks": 20_000, "x_finish": 1},
+        )
+        await call.read()
+        await asyncio.sleep(2.0)  # the gateway waits for the client, and the replica for both
+        assert replica.cancelled == 0
+        pieces = 1
+        while await call.read() is not grpc.aio.EOF:
+            pieces += 1
+        assert pieces > 20_000 and await call.code() == grpc.StatusCode.OK
+        loads = world.gateway.queues.of("m").rules.router.loads
+        (known,) = loads.known()
+        assert loads.of(known).avoid_since_ns == -1, "the replica was not avoided"
 
 
 async def failure(tmp_path: Path, method: str, *said: bytes) -> grpc.aio.AioRpcError:

@@ -89,6 +89,7 @@ class Dispatch:
         # The pieces of a form are still read, so its own `receive` notices the disconnect.
         watchers = call.scope.get("watchers") if call.form is None else None
         guard = Guard(receive, self.settings.model_answer_ms / 1_000, watchers)
+        call.send = guard.excluding(call.send)
         telemetry.models.began(call.model)
         status = 0
         try:

@@ -3,15 +3,17 @@
 Both cancel the request's own task, wherever it waits, and so close the connection to the replica; a
 model server then stops generating. Raw ASGI code must watch for a disconnect itself, also when it
 does not stream. The gateway's own server calls `watchers` when the client disconnects; elsewhere a
-task waits for it. Each piece of an answer renews the patience with an
-assignment, not with a timer of its own.
+task waits for it. Each piece of an answer renews the patience with an assignment, not with a timer
+of its own. The time in which the client takes what it is sent is not the replica's: how long that
+may last is bounded by the server, for each protocol. Tests: tests/integration/
+test_openai_failures.py and test_rpc_models.py.
 """
 
 import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from starlette.types import Receive
+from starlette.types import Message, Receive, Send
 
 GONE: Final = "gone"
 SILENT: Final = "silent"
@@ -34,6 +36,8 @@ class Guard:
         self.patience_s = patience_s
         self.loop = asyncio.get_running_loop()
         self._heard_s = self.loop.time()
+        # When the client was last sent something that it has not taken yet; 0 for never.
+        self._sending_since_s = 0.0
         self._open = True
         task = asyncio.current_task(self.loop)
         assert task is not None
@@ -53,6 +57,19 @@ class Guard:
             self._timer.cancel()
             self._timer = self.loop.call_later(patience_s, self._check_patience)
 
+    def excluding(self, send: Send) -> Send:
+        """Return a `send` whose time does not count as silence of the replica."""
+
+        async def timed(message: Message) -> None:
+            self._sending_since_s = self.loop.time()
+            try:
+                await send(message)
+            finally:
+                self._heard_s += self.loop.time() - self._sending_since_s
+                self._sending_since_s = 0.0
+
+        return timed
+
     def close(self) -> None:
         self._open = False
         self._timer.cancel()
@@ -68,7 +85,8 @@ class Guard:
         self._end(GONE)
 
     def _check_patience(self) -> None:
-        left_s = self._heard_s + self.patience_s - self.loop.time()
+        until_s = self._sending_since_s or self.loop.time()
+        left_s = self._heard_s + self.patience_s - until_s
         if left_s <= 0:
             self._end(SILENT)
         elif self._open:
