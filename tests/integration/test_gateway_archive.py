@@ -25,10 +25,12 @@ from tests.integration.gateway_world import World, gateway_world
 
 
 @asynccontextmanager
-async def archived(world: World, stream: MemoryStream, path: Path) -> AsyncIterator[None]:
-    """The real audit beside the gateway, on its bus."""
+async def archived(
+    world: World, stream: MemoryStream, path: Path, begin: int = 1
+) -> AsyncIterator[None]:
+    """The real audit beside the gateway, on its bus. It archives commits from `begin` on."""
     store, stop = Store(f"sqlite:///{path / 'audit.db'}"), asyncio.Event()
-    audit = Audit(MemoryLog(stream), store, MemorySnapshots())
+    audit = Audit(MemoryLog(stream), store, MemorySnapshots(), begin)
     await audit.open()
     await Answers(store, "test", audit.beyond, lambda: None).listen(world.bus)
     running = asyncio.create_task(audit.run(stop))

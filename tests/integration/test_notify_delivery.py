@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 
 from libs.common.folds import job_fold
-from libs.common.transport import archive
-from libs.common.transport.bus import Bus
 from libs.common.transport.log_memory import MemoryStream
 from libs.common.transport.revisions import MemoryRevisions
 from services.api_gateway.notify import delivery
@@ -170,18 +168,38 @@ async def test_jobs_that_the_state_has_forgotten_are_found_in_the_archive(
         assert [body["job_name"] for body in bodies(hook)] == [f"train-{n}" for n in range(4)]
 
 
+async def test_an_archive_that_is_behind_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It knows a job only when it has read the commits about it."""
+    monkeypatch.setattr(job_fold, "ENDED_JOBS_KEPT", 1)
+    monkeypatch.setattr(delivery, "QUEUE_MAX", 1)
+    stream, behind = MemoryStream(), MemoryStream()
+    async with receiver() as hook, notify_world(tmp_path, stream=stream) as world:
+        ids = await forgotten(world, hook)
+        async with archived(world, behind, tmp_path):
+            await until(lambda: "does not hold commit" in caplog.text)
+            assert jobs(hook) == ids[:1]
+            for entry in stream.entries:
+                last = behind.last_by_subject.get(entry.subject)
+                behind.store(entry.subject, entry.data, last.seq if last else 0)
+            await until(lambda: len(hook.got) == 4)
+        assert jobs(hook) == ids
+        assert (await row(world, "hook"))["skipped"] == 0
+
+
 async def test_facts_about_jobs_that_no_archive_knows_are_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def unknown(bus: Bus, job_id: str) -> list[int]:
-        return []
-
+    """The archive begins after the commits that submitted them."""
     monkeypatch.setattr(job_fold, "ENDED_JOBS_KEPT", 1)
     monkeypatch.setattr(delivery, "QUEUE_MAX", 1)
-    monkeypatch.setattr(archive, "job_seqs", unknown)
-    async with receiver() as hook, notify_world(tmp_path) as world:
+    stream = MemoryStream()
+    async with receiver() as hook, notify_world(tmp_path, stream=stream) as world:
         ids = await forgotten(world, hook)
-        await until(lambda: len(hook.got) == 2)
+        begin = 1 + max(entry.seq for entry in stream.entries if b"job.submitted" in entry.data)
+        async with archived(world, stream, tmp_path, begin=begin):
+            await until(lambda: len(hook.got) == 2)
         assert jobs(hook) == [ids[0], ids[-1]]
         found = await row(world, "hook")
         assert (found["sent"], found["skipped"]) == (2, 2)

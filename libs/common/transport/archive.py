@@ -105,6 +105,12 @@ async def archived(bus: Bus, after: int, upto: int) -> AsyncGenerator[list[Entry
         yield found
 
 
+async def holds(bus: Bus, seq: int) -> bool:
+    """Return whether the archive holds commit `seq`. Raises Unavailable."""
+    ask = _encode(ArchiveAsk(seq - 1, seq))
+    return bool(_pages.decode(await bus.request(subjects.ask_audit("commits"), ask, ANSWER_S)))
+
+
 async def whole(log: Log, bus: Bus, after: int, upto: int) -> AsyncGenerator[list[Entry], None]:
     """Iterate over consecutive entries from `after` + 1 to `upto` or a little beyond.
 

@@ -92,7 +92,7 @@ class Notifier:
             if not kind_of(fact).startswith(destination.kinds):
                 continue
             job_id = rules.forgotten(self.gateway.cluster, fact)
-            origin = await self._origin(job_id, commit.at_ns) if job_id else None
+            origin = await self._origin(job_id, entry.seq, commit.at_ns) if job_id else None
             subject = rules.about(self.gateway.cluster, fact, entry.seq, origin)
             if rules.wants(destination, fact, subject):
                 found.append(self._waiting(destination, entry.seq, commit, position, subject))
@@ -100,13 +100,14 @@ class Notifier:
                 found.append(Waiting(entry.seq, position, commit.at_ns, notice=None))
         return found
 
-    async def _origin(self, job_id: str, at_ns: int) -> rules.Origin | None:
+    async def _origin(self, job_id: str, seq: int, at_ns: int) -> rules.Origin | None:
         """Return the origin of a job that the state has forgotten; None if it is not known.
 
-        Raises Unavailable while the archive does not answer, until the message would be given up.
+        Raises Unavailable while the archive does not answer or is behind commit `seq`, until the
+        message would be given up.
         """
         try:
-            return await self.origins.of(job_id)
+            return await self.origins.of(job_id, seq)
         except Unavailable:
             if self.gateway.clock.wall_ns() - at_ns > KEEP_S * 1_000_000_000:
                 return None
