@@ -1,4 +1,4 @@
-"""Data of the scheduler that is not in the log: when it last heard each node, and how long its
+"""Data of the scheduler that is not in the log: the last heartbeat of each node, and how long its
 decisions take.
 
 The gateway asks regularly and keeps the last answer with its time, so that no request waits for it.
@@ -61,13 +61,13 @@ class Pulse:
             await asyncio.sleep(every_s)
 
     def is_unheard(self, node_id: NodeId) -> bool:
-        """Return whether the scheduler has not heard the node for a lease and its margin. False
-        while no scheduler answers.
+        """Return whether the node sent no heartbeat for a lease and its margin. False while no
+        scheduler answers.
         """
         is_fresh = self.clock.wall_ns() - self.at_ns < FRESH_S * 1e9
         return is_fresh and node_id in self.vitals.unheard
 
     def heard_ns(self, node_id: NodeId) -> int:
-        """Return when the scheduler last heard the node; 0 if unknown."""
+        """Return the time of the last heartbeat of the node; 0 if unknown."""
         ago_ms = self.vitals.heard_ms_ago.get(node_id)
         return 0 if ago_ms is None else self.at_ns - ago_ms * MS

@@ -324,7 +324,7 @@ async def test_a_node_that_the_scheduler_does_not_hear_can_be_declared_dead(worl
 async def test_only_a_lost_node_can_be_declared_dead(world: World) -> None:
     await world.run_to("running", on_control_loss="continue")
     problem = await world.ask("POST", "/v1/nodes/n1/dead", 409)
-    assert "only a lost node can be declared dead" in problem["detail"]
+    assert "only a lost or silent node can be declared dead" in problem["detail"]
     await world.ask("POST", "/v1/nodes/n9/dead", 404)
     lost_seq = await world.writers.schedule(f.NodeLost(node_id=NodeId("n1"), incarnation=1))
     (job,) = (await world.ask("GET", f"/v1/jobs?min_seq={lost_seq}"))["jobs"]

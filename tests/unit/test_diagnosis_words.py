@@ -103,7 +103,7 @@ def test_a_diagnosis_of_an_unknown_job_or_of_an_attempt_that_never_began_is_igno
 def test_why_names_the_last_diagnosis_of_this_attempt_only() -> None:
     state = running()
     record(state, STOPPED)
-    runs = "it runs on a: it is not waiting"
+    runs = "it runs on a and does not wait"
     assert explain(state, J)["answer"] == (
         f"{runs}; diagnosed: rank 3 is stopped (muster diagnose j --last)"
     )

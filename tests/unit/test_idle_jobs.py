@@ -212,7 +212,7 @@ def test_the_end_is_recorded_with_its_reason_and_explained() -> None:
     hear(state, seen("a", MINUTE), at_s=60)
     decisions(state, 700)
     assert str(explain(state, J)["answer"]) == (
-        "it runs on a: it is not waiting; all its GPUs have been idle for 11 minutes, and release "
+        "it runs on a and does not wait; all its GPUs have been idle for 11 minutes, and release "
         "follows in 5 minutes"
     )
     decisions(state, 1_001)

@@ -37,7 +37,7 @@ def test_the_currency_is_that_of_the_last_price() -> None:
     [
         ("H 100!", {"price": 1}, "is not the name of a GPU"),
         ("h100", {}, "price: missing"),
-        ("h100", {"price": 1}, "currency: '' is not a currency"),
+        ("h100", {"price": 1}, "currency: missing"),
         ("h100", {"price": 1, "currency": "euro"}, "'euro' is not a currency"),
         ("h100", {"price": "much", "currency": "EUR"}, "'much' is not a price"),
         ("h100", {"price": "0.0000001", "currency": "EUR"}, "at most six decimal places"),

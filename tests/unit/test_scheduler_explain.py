@@ -26,7 +26,7 @@ def test_an_unknown_job_is_said_to_be_unknown() -> None:
 
 def test_a_job_that_ended_or_runs_says_so() -> None:
     running = given(registered("a"), waiting("j"), placed("j", member("a", 0)), started("j", "a"))
-    assert explain(running, J)["answer"] == "it runs on a: it is not waiting"
+    assert explain(running, J)["answer"] == "it runs on a and does not wait"
     ended = given(
         waiting("j"), f.JobClosed(job_id=J, attempt=1, outcome="cancelled", reason="cancelled")
     )

@@ -17,7 +17,7 @@ MEMBERS: Final = (
     Column("STATE", colour_of=state_colour),
     Column("TERM", right=True),
     Column("LAG", right=True),
-    Column("HEARD", right=True),
+    Column("LAST SEEN", right=True),
     Column("VERSION"),
 )
 SERVERS: Final = (

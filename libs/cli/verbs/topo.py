@@ -66,7 +66,8 @@ def _print_rdma(ports: list[Json], no_verbs: str) -> None:
         rows = [[str(port["device"]), str(port["port"]), *_port(port)] for port in ports]
         print_table([Column(head) for head in heads], rows, wide=True)
     if no_verbs:
-        print(f"\nPrograms use TCP between nodes: {no_verbs}.")
+        why = no_verbs.removeprefix("no RDMA: ")
+        print(f"\nPrograms use TCP between nodes, not RDMA: {why}.")
 
 
 def _print_links(links: list[Json]) -> None:

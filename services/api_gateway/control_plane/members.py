@@ -67,5 +67,5 @@ class Members:
         return [self.heard[subject] for subject in sorted(self.heard)]
 
     def is_away(self, member: Member) -> bool:
-        """Return whether the process has not been heard lately."""
+        """Return whether the process sent no sign of life lately."""
         return self.clock.boot_ns() - member.heard_ns > AWAY_S * NS

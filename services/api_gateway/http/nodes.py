@@ -128,8 +128,7 @@ async def show_topology(request: Request, node_id: str) -> Response:
     openapi_extra=documented(Query, job_intents.DEAD_FIELDS),
 )
 async def declare_dead(request: Request, node_id: str) -> Response:
-    """Declare that nothing runs any more on a lost node, or on one that the scheduler does not
-    hear.
+    """Declare that nothing runs any more on a node that is lost or silent.
 
     All its jobs are given up there and may start elsewhere, also those that may run without a
     lease.
@@ -138,9 +137,9 @@ async def declare_dead(request: Request, node_id: str) -> Response:
     node = known_node(gateway, node_id)
     if node.usable and not gateway.pulse.is_unheard(node.node_id):
         text = (
-            f"node {node.node_id} is {node.state}, and only a lost node can be declared dead: "
-            "cancel its jobs, or wait until `muster nodes` (GET /v1/nodes) shows it as "
-            "unreachable, or says that the scheduler does not hear it"
+            f"node {node.node_id} is {node.state}, and only a lost or silent node can be "
+            "declared dead: cancel its jobs, or wait until `muster nodes` (GET /v1/nodes) shows "
+            "it as unreachable or silent"
         )
         raise Problem(409, text, state=node.state)
     fact = job_intents.death_declaration(body, node)

@@ -76,6 +76,11 @@ def price(cluster: Cluster, body: object, name: str, user: str) -> PriceSet:
     check_known(body, PRICE_FIELDS, "field")
     request = convert(dict(body), PriceBody)
     currency = request.currency or last_currency(cluster)
+    if not currency:
+        raise Refused(
+            "currency: missing, and no earlier price has one: give its code of three letters, for "
+            "example EUR"
+        )
     if not _CURRENCY.fullmatch(currency.upper()):
         raise Refused(
             f"currency: {currency[:16]!r} is not a currency: give its code of three letters, for "

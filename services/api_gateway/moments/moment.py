@@ -40,11 +40,11 @@ class Moment:
         return self.cluster.seq
 
     def heard_ns(self, node_id: NodeId) -> int:
-        """Return when the scheduler last heard the node; 0 if that is not known."""
+        """Return the time of the last heartbeat of the node; 0 if that is not known."""
         return self.pulse.heard_ns(node_id) if self.pulse is not None else 0
 
     def is_unheard(self, node_id: NodeId) -> bool:
-        """Return whether the scheduler has not heard the node for a lease and its margin."""
+        """Return whether the node sent no heartbeat for a lease and its margin."""
         return self.pulse is not None and self.pulse.is_unheard(node_id)
 
 

@@ -147,7 +147,7 @@ def _explain_active(job: Job, wall_ns: int) -> str:
         )
     if job.state == job_life.RUNNING and job.spec.allocation is None and not job.stop_reason:
         words = f"{idle_words(job, wall_ns)}{_diagnosed(job)}"
-        return f"it runs on {', '.join(job.members)}: it is not waiting{words}"
+        return f"it runs on {', '.join(job.members)} and does not wait{words}"
     text = f"it is {job.state} and waits for {waits_for(job)}"
     nodes = ", ".join(job.members)
     return f"{text} on {nodes}{idle_words(job, wall_ns)}" if nodes else text

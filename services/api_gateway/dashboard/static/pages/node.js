@@ -43,7 +43,7 @@ export default function NodePage({ name }) {
       <${Panel} title="Host">
         <${Facts}
           rows=${[
-            ['Heard', node.last_heartbeat && ago(millis(node.last_heartbeat), present.value)],
+            ['Last seen', node.last_heartbeat && ago(millis(node.last_heartbeat), present.value)],
             ['Registered', clock(millis(node.registered_at), now.value)],
             ['Agent', node.version],
             ['Processors', node.cpus_milli ? `${decimal(node.cpus_milli_held / 1000)} of ${decimal(node.cpus_milli / 1000)} held` : ''],

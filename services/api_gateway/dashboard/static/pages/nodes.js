@@ -37,7 +37,7 @@ export default function NodesPage() {
     },
     { name: 'model', title: 'GPU', width: '13%', from: 'medium', cell: (/** @type {any} */ node) => node.gpu_model },
     { name: 'jobs', title: 'Jobs', width: '56px', right: true, cell: (/** @type {any} */ node) => node.job_ids.length || '' },
-    { name: 'heard', title: 'Heard', width: '92px', right: true, from: 'large', cell: (/** @type {any} */ node) => html`<span class="muted">${node.last_heartbeat ? ago(millis(node.last_heartbeat), present.value) : ''}</span>` },
+    { name: 'heard', title: 'Last seen', width: '92px', right: true, from: 'large', cell: (/** @type {any} */ node) => html`<span class="muted">${node.last_heartbeat ? ago(millis(node.last_heartbeat), present.value) : ''}</span>` },
     { name: 'note', title: 'Note', from: 'large', cell: (/** @type {any} */ node) => html`<span class="muted" title=${nodeNote(node)}>${nodeNote(node)}</span>` },
     ...(operates(who()) ? [{ name: 'act', title: '', width: '150px', right: true, from: 'medium', cell: (/** @type {any} */ node) => html`<span class="actions"><${NodeActions} node=${node} small=${true} /></span>` }] : []),
   ];
