@@ -182,7 +182,8 @@ STAY: Final[dict[str, str]] = {
         peers.LOOK_MAX_S peers.ROSTER_EVERY_NS placed.LOOK_S publisher.AGAIN_S
         publisher.RETRY_S secret_answers.LOOK_S
         purse.REFUSED_NS relay.RETRY_FIRST_S
-        openai.usage.EVERY_S openai.usage.DRAIN_S archive.USAGE_S cors.MAX_AGE_S
+        openai.usage.EVERY_S openai.usage.DRAIN_S archive.USAGE_S audit.answers.READ_S
+        cors.MAX_AGE_S
         reporter.EVERY_S reporter.PAUSE_S relay.RETRY_MAX_S relay.UNPLACED_WAIT_S relay.WAIT_MS
         serving.AGAIN_NS serving.EVERY_STARTING_NS
         checkpoints.LOOK_S checkpoints.LOOK_SOON_S apply.ASK_AFTER_NS apply.ASK_JITTER_NS

@@ -2,10 +2,12 @@
 
 A request asks for commits that the log no longer holds, for the commits that name a job, for events
 from a position on, or for the signed head. Each answer is read from the database in a thread. A
-request for events that do not exist yet waits a while for them.
+request for events that do not exist yet waits a while for them. If the archive cannot be read, the
+asker gets an error at once, and this process's log gives the reason.
 """
 
 import asyncio
+import logging
 import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -14,7 +16,7 @@ from typing import Final
 import msgspec
 
 from libs.common import reading, subjects
-from libs.common.errors import Refused
+from libs.common.errors import MusterError, Refused
 from libs.common.facts import AnyFact, Unknown
 from libs.common.messages import usage_messages
 from libs.common.messages.usage_messages import (
@@ -24,6 +26,7 @@ from libs.common.messages.usage_messages import (
     UsageAsk,
 )
 from libs.common.transport.archive import (
+    ANSWER_S,
     EVENTS_BYTES,
     JOB_SEQS_MAX,
     USAGE_S,
@@ -33,7 +36,7 @@ from libs.common.transport.archive import (
     EventsPage,
     page,
 )
-from libs.common.transport.bus import Bus
+from libs.common.transport.bus import Bus, Handler, RequestFailed
 from libs.common.transport.log import Entry
 from services.audit.chain.heads import Head, encode
 from services.audit.export.bill import KINDS, Bill
@@ -50,8 +53,12 @@ EVENTS_MAX: Final = 1_000
 AFTER: Final = re.compile("[0-9]{1,18}")
 # Later than every fact.
 FOR_EVER: Final = (1 << 63) - 1
+# A bill is given up before its asker waits no longer, so that the asker gets the reason.
+READ_S: Final = USAGE_S - ANSWER_S
 
 _encode: Final = msgspec.msgpack.Encoder().encode
+
+logger = logging.getLogger(__name__)
 
 
 class Answers:
@@ -76,12 +83,17 @@ class Answers:
         self._billing = asyncio.Lock()
 
     async def listen(self, bus: Bus) -> None:
-        await bus.subscribe(subjects.ask_audit("commits"), self._commits)
-        await bus.subscribe(subjects.ask_audit("job"), self._job)
-        await bus.subscribe(subjects.ask_audit("events"), self._events, concurrent=True)
-        await bus.subscribe(subjects.ask_audit("head"), self._head)
-        await bus.subscribe(subjects.ask_audit("usage"), self._usage, concurrent=True)
-        await bus.subscribe(subjects.ask_audit("charges"), self._charges, concurrent=True)
+        for name, handler, concurrent in (
+            ("commits", self._commits, False),
+            ("job", self._job, False),
+            ("events", self._events, True),
+            ("head", self._head, False),
+            ("usage", self._usage, True),
+            ("charges", self._charges, True),
+        ):
+            await bus.subscribe(
+                subjects.ask_audit(name), _failing_at_once(handler), concurrent=concurrent
+            )
 
     async def _commits(self, subject: str, data: bytes) -> bytes:
         ask = msgspec.msgpack.decode(data, type=ArchiveAsk)
@@ -129,30 +141,29 @@ class Answers:
         return True
 
     async def _usage(self, subject: str, data: bytes) -> bytes:
-        """Answer with a bill; with nothing if the asker waits no longer."""
-        ask, until_s = usage_messages.decode_ask(data), time.monotonic() + USAGE_S
+        """Answer with a bill."""
+        ask, until_s = usage_messages.decode_ask(data), time.monotonic() + READ_S
         async with self._billing:
-            found = await asyncio.to_thread(self._bill, ask, until_s)
-            return usage_messages.encode(found) if found is not None else b""
+            return usage_messages.encode(await asyncio.to_thread(self._bill, ask, until_s))
 
     async def _charges(self, subject: str, data: bytes) -> bytes:
-        """Answer with the newest charges of a time; with nothing if the asker waits no longer."""
-        ask, until_s = usage_messages.decode_charges_ask(data), time.monotonic() + USAGE_S
+        """Answer with the newest charges of a time."""
+        ask, until_s = usage_messages.decode_charges_ask(data), time.monotonic() + READ_S
         async with self._billing:
-            found = await asyncio.to_thread(self._newest_charges, ask, until_s)
-            return usage_messages.encode(found) if found is not None else b""
+            return usage_messages.encode(
+                await asyncio.to_thread(self._newest_charges, ask, until_s)
+            )
 
-    def _newest_charges(self, ask: ChargesAsk, until_s: float) -> ChargesAnswer | None:
+    def _newest_charges(self, ask: ChargesAsk, until_s: float) -> ChargesAnswer:
         newest, head = Newest(ask), self.store.head_now()
         for record in self.store.of_kinds(CHARGE_KINDS, ask.since_ns, ask.until_ns):
-            if time.monotonic() > until_s:
-                return None
+            _check_time(until_s)
             commit = reading.read_alone(record.subject, record.data)
             for fact in commit.facts:
                 newest.add(fact, commit.at_ns)
         return newest.answer(head.seq if head is not None else 0)
 
-    def _bill(self, ask: UsageAsk, until_s: float) -> UsageAnswer | None:
+    def _bill(self, ask: UsageAsk, until_s: float) -> UsageAnswer:
         bill, head = Bill(ask.tenant, ask.further, ask.user), self.store.head_now()
         fleet = FleetUse(ask.since_ns, ask.until_ns) if ask.fleet else None
         reads: list[tuple[Sequence[str], int, int, Callable[[AnyFact | Unknown, int], None]]] = [
@@ -164,8 +175,7 @@ class Answers:
             reads.append((NODE_KINDS, 0, ask.until_ns, fleet.add))
         for kinds, since_ns, until_ns, add in reads:
             for record in self.store.of_kinds(kinds, since_ns, until_ns):
-                if time.monotonic() > until_s:
-                    return None
+                _check_time(until_s)
                 commit = reading.read_alone(record.subject, record.data)
                 for fact in commit.facts:
                     add(fact, commit.at_ns)
@@ -176,3 +186,32 @@ class Answers:
     async def _head(self, subject: str, data: bytes) -> bytes:
         head = self.head()
         return encode(head) if head is not None else b""
+
+
+def _failing_at_once(handler: Handler) -> Handler:
+    """Return the handler with its errors as answers. Details are only in this process's log."""
+
+    async def answer(subject: str, data: bytes) -> bytes | None:
+        try:
+            return await handler(subject, data)
+        except msgspec.DecodeError as error:
+            logger.error("a question on %s cannot be read: %s", subject, error)
+            raise RequestFailed(
+                f"audit cannot read the question on {subject}: check that both processes run the "
+                "same version of Muster"
+            ) from error
+        except MusterError as error:
+            logger.error("a question on %s has no answer: %s", subject, error)
+            raise RequestFailed(
+                f"audit cannot read its archive for {subject}: see the log of the audit service"
+            ) from error
+
+    return answer
+
+
+def _check_time(until_s: float) -> None:
+    """Raise RequestFailed if the asker soon waits no longer."""
+    if time.monotonic() > until_s:
+        raise RequestFailed(
+            f"audit did not read the time asked for within {READ_S:g} s: ask for a shorter time"
+        )

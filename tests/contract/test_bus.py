@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from libs.common.errors import Unavailable
-from libs.common.transport.bus import MESSAGE_BYTES_MAX, Bus
+from libs.common.transport.bus import MESSAGE_BYTES_MAX, Bus, RequestFailed
 
 ANSWER_S = 5.0
 SHORT_S = 0.2
@@ -111,6 +111,25 @@ async def test_a_request_without_an_answer_raises_unavailable_in_time(
     with pytest.raises(Unavailable):
         await here.request("ask", b"hush", SHORT_S)
     assert ("ask", b"hush") in listener.heard
+
+
+@pytest.mark.parametrize("concurrent", [False, True])
+async def test_a_handler_that_cannot_answer_fails_the_request_at_once(
+    buses: Buses, concurrent: bool
+) -> None:
+    here, there = buses
+
+    async def answer(subject: str, data: bytes) -> bytes:
+        if data == b"fail":
+            raise RequestFailed("the disk\r\nof \u00fc is away")
+        return data
+
+    await there.subscribe("ask", answer, concurrent=concurrent)
+    await settled(there, "ask")
+    with pytest.raises(Unavailable, match=r"^the disk of \? is away$"):
+        await here.request("ask", b"fail", ANSWER_S)
+    await here.publish("ask", b"fail")
+    assert await here.request("ask", b"next", ANSWER_S) == b"next"
 
 
 async def test_late_answer_is_harmless(buses: Buses) -> None:

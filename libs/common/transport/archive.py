@@ -91,7 +91,7 @@ async def archived(bus: Bus, after: int, upto: int) -> AsyncGenerator[list[Entry
         except Unavailable as error:
             raise Unavailable(
                 f"commit {after + 1} was trimmed from the log, and the archive does not "
-                "answer: check that audit runs"
+                f"answer: check that audit runs ({error})"
             ) from error
         found = _pages.decode(answer)
         if [entry.seq for entry in found] != list(

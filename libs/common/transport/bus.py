@@ -14,7 +14,24 @@ CONCURRENT_MAX: Final = 64
 # error.
 MESSAGE_BYTES_MAX: Final = 1 << 20
 
-# Answers a request with bytes. None sends no answer; the requester then gets Unavailable.
+# Characters of the text of a request that failed.
+FAILED_LETTERS_MAX: Final = 500
+
+
+class RequestFailed(Exception):
+    """Raised by a handler that cannot answer: the requester gets Unavailable with `text` at once.
+
+    `text` is one line of ASCII, because it travels in a header.
+    """
+
+    def __init__(self, text: str) -> None:
+        line = " ".join(text.split())[:FAILED_LETTERS_MAX]
+        self.text = line.encode("ascii", "replace").decode()
+        super().__init__(self.text)
+
+
+# Answers a request with bytes, or raises RequestFailed. None sends no answer; the requester then
+# gets Unavailable after its timeout.
 Handler = Callable[[str, bytes], Awaitable[bytes | None]]
 
 
@@ -35,7 +52,7 @@ class Bus(Protocol):
         """Send a request to one listener and return the answer.
 
         Raises errors.NoListener if no process listens, errors.Unavailable if there is no answer in
-        time, or request or answer is too large.
+        time, the listener cannot answer, or request or answer is too large.
         """
         ...
 

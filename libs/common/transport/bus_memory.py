@@ -9,7 +9,13 @@ import logging
 from collections import deque
 
 from libs.common.errors import NoListener, Unavailable
-from libs.common.transport.bus import CONCURRENT_MAX, MESSAGE_BYTES_MAX, Handler, too_large
+from libs.common.transport.bus import (
+    CONCURRENT_MAX,
+    MESSAGE_BYTES_MAX,
+    Handler,
+    RequestFailed,
+    too_large,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -40,8 +46,7 @@ class Subscription:
     async def _drain(self) -> None:
         while self.waiting:
             subject, data, answer = self.waiting.popleft()
-            reply = await self.handler(subject, data)
-            _settle(subject, answer, reply)
+            await _handle(self.handler, subject, data, answer)
 
 
 class ConcurrentSubscription(Subscription):
@@ -61,8 +66,7 @@ class ConcurrentSubscription(Subscription):
         self, subject: str, data: bytes, answer: asyncio.Future[bytes] | None
     ) -> None:
         async with self.places:
-            reply = await self.handler(subject, data)
-        _settle(subject, answer, reply)
+            await _handle(self.handler, subject, data, answer)
 
 
 def refused(subject: str, data: bytes) -> str:
@@ -72,6 +76,18 @@ def refused(subject: str, data: bytes) -> str:
     why = too_large(subject, len(data), MESSAGE_BYTES_MAX)
     logger.error(why)
     return why
+
+
+async def _handle(
+    handler: Handler, subject: str, data: bytes, answer: asyncio.Future[bytes] | None
+) -> None:
+    try:
+        reply = await handler(subject, data)
+    except RequestFailed as failed:
+        if answer is not None and not answer.done():
+            answer.set_exception(Unavailable(failed.text))
+        return
+    _settle(subject, answer, reply)
 
 
 def _settle(subject: str, answer: asyncio.Future[bytes] | None, reply: bytes | None) -> None:

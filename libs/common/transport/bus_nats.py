@@ -13,7 +13,7 @@ from libs.common.errors import NoListener, Unavailable
 from libs.common.process.cancellation import heed
 from libs.common.spans import recording
 from libs.common.transport import bus_spans
-from libs.common.transport.bus import CONCURRENT_MAX, Handler, too_large
+from libs.common.transport.bus import CONCURRENT_MAX, Handler, RequestFailed, too_large
 
 # The header that marks an answer of a NATS service as an error. Its value is the reason.
 ERROR_HEADER: Final = "Nats-Service-Error"
@@ -75,10 +75,15 @@ class NatsBus:
         places: int = CONCURRENT_MAX,
     ) -> None:
         async def answer(msg: Msg) -> None:
-            if msg.headers is not None and recording.active is not None:
-                reply = await bus_spans.answered(handler, msg.subject, msg.data, msg.headers)
-            else:
-                reply = await handler(msg.subject, msg.data)
+            try:
+                if msg.headers is not None and recording.active is not None:
+                    reply = await bus_spans.answered(handler, msg.subject, msg.data, msg.headers)
+                else:
+                    reply = await handler(msg.subject, msg.data)
+            except RequestFailed as failed:
+                if msg.reply:
+                    await self._send(msg.reply, b"", {ERROR_HEADER: failed.text})
+                return
             if msg.reply and reply is not None:
                 why = self._refused(f"the answer to {msg.subject}", reply)
                 await self._send(
