@@ -1,12 +1,15 @@
-"""Faults of a backup's place at its end: when the manifest is written, and after it."""
+"""Faults of a backup's place at its end, and a log that is slow."""
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from libs.common.errors import Corrupt, Refused, Unavailable
-from services.audit.backup import places
+from libs.common.transport.log import Entry
+from libs.common.transport.log_jetstream import JetStreamLog
+from services.audit.backup import backing_up, places
 from services.audit.backup.places import CURRENT, DirectoryPlace
 from tests.integration.test_backup import World, world  # noqa: F401
 
@@ -70,3 +73,41 @@ async def test_a_manifest_that_is_damaged_when_written_is_not_called_the_last_ba
     with pytest.raises(Corrupt, match="may hold no readable backup now") as raised:
         await world.backup()
     assert "is unchanged" not in str(raised.value)
+
+
+@pytest.fixture
+def silent_batches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Each read of the log begins with so many empty batches, as on a slow server."""
+    read, wanted = JetStreamLog.read, [0]
+
+    async def slow(self: JetStreamLog, after: int) -> AsyncIterator[list[Entry]]:
+        for _ in range(wanted[0]):
+            yield []
+        async for batch in read(self, after):
+            yield batch
+
+    monkeypatch.setattr(JetStreamLog, "read", slow)
+    return wanted
+
+
+async def test_a_slow_log_is_backed_up(
+    world: World,  # noqa: F811
+    silent_batches: list[int],
+) -> None:
+    silent_batches[0] = 3
+    await world.submit("j1")
+    await world.backup()
+    last = await world.submit("j2")
+    assert (await world.backup()).seq == last
+
+
+async def test_a_silent_log_is_not_called_another_history(
+    world: World,  # noqa: F811
+    silent_batches: list[int],
+) -> None:
+    await world.submit("j1")
+    first = await world.backup()
+    silent_batches[0] = backing_up.SILENT_MAX + 1
+    with pytest.raises(Unavailable, match="did not return commit 1"):
+        await world.backup()
+    assert (await world.contents()).manifest == first

@@ -35,6 +35,8 @@ SEGMENT_BYTES: Final = 8 << 20
 LEFT_S: Final = 86_400.0
 # Maximum number of reads of the buckets if secrets change or needed uploads are removed meanwhile.
 CONSISTENT_TRIES: Final = 10
+# Empty batches of the log in a row, of half a second each, after which it counts as silent.
+SILENT_MAX: Final = 20
 # The streams beside the log. LEADER, SNAPSHOTS and AUDIT are not among them: the scheduler, the
 # trimmer and audit make them again from the log.
 BUCKETS: Final = (
@@ -127,11 +129,11 @@ class BackingUp:
         return manifest
 
     async def _root(self) -> str:
-        async for batch in archive.whole(self.source.log, self.source.bus, 0, 1):
-            if batch:
-                return extend(None, batch[:1])[0].hash
-            break
-        raise Refused("the log has no commit yet: nothing was backed up; start the cluster first")
+        if not (await self.source.log.bounds())[1]:
+            raise Refused(
+                "the log has no commit yet: nothing was backed up; start the cluster first"
+            )
+        return extend(None, [await self._entry(1)])[0].hash
 
     async def _check_same_history(self, known: Manifest) -> None:
         """Raise Refused if the log does not continue what the place holds."""
@@ -149,10 +151,23 @@ class BackingUp:
     def _contents(self, known: Manifest) -> Contents:
         return Contents(self.place, self.key, self.name, known)
 
-    async def _entry(self, seq: int) -> Entry | None:
+    async def _entry(self, seq: int) -> Entry:
+        """Return a commit that exists.
+
+        A slow server may return nothing for a while. Raises Unavailable after SILENT_MAX such
+        batches.
+        """
+        silent = 0
         async for batch in archive.whole(self.source.log, self.source.bus, seq - 1, seq):
-            return batch[0] if batch else None
-        return None
+            if batch:
+                return batch[0]
+            silent += 1
+            if silent > SILENT_MAX:
+                break
+        raise Unavailable(
+            f"the log did not return commit {seq}: nothing was backed up; check that the NATS "
+            "server is not overloaded, and repeat the command"
+        )
 
     async def _consistent(self, known: Manifest | None) -> tuple[tuple[Bucket, ...], int]:
         """Return a sequence, and the buckets with all that the commits up to it need.
