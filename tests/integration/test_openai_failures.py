@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from libs.embedded.living import die_with_parent
 from libs.embedded.servers import free_ports
 from services.api_gateway.openai.catalogue import Listed
 from tests.integration.gateway_world import World, gateway_world
-from tests.integration.openai_replica import Replica, running
+from tests.integration.openai_replica import Replica, cut, running
 from tests.integration.openai_world import CHAT, error_of, served
 from tests.tidy import ROOT
 
@@ -141,6 +142,49 @@ class TestAnotherReplicaIsTried:
             assert json.loads(events[0].removeprefix("data: "))["choices"] and len(events) == 2
             assert json.loads(events[1].removeprefix("data: "))["error"]["code"] == "upstream_error"
             assert counted(world, "502", "true") == 1.0
+
+
+class Commenting(Replica):
+    """A replica that ends streams after a comment, as the next step of its script says."""
+
+    def __init__(self, script: list[str]) -> None:
+        super().__init__()
+        self.script = script
+
+    async def _stream(self, request: web.Request, asked: dict[str, Any]) -> web.StreamResponse:
+        step = self.script.pop(0) if self.script else ""
+        if not step:
+            return await super()._stream(request, asked)
+        response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+        await response.prepare(request)
+        await response.write(b": ping - data:\n\n")
+        await asyncio.sleep(0.05)
+        if step == "cut":
+            cut(request)
+        if step == "half":
+            await response.write(b'data: {"choices":[{"finish_reason":"stop"')
+        return response
+
+
+@pytest.mark.parametrize("step", ["cut", "end", "half"])
+@pytest.mark.parametrize(("failures", "end"), [(1, "[DONE]"), (2, "upstream_error")])
+async def test_a_stream_that_broke_after_a_comment_may_still_come_from_another_replica(
+    tmp_path: Path, step: str, failures: int, end: str
+) -> None:
+    script = [step] * failures
+    async with (
+        gateway_world(tmp_path) as world,
+        running(replica=Commenting(script)) as first,
+        running(replica=Commenting(script)) as second,
+    ):
+        world.gateway.models = Listed(served(first.port, second.port))
+        body = {"model": "m", "stream": True, "x_finish": 1}
+        async with world.session.post(world.url + CHAT, json=body) as response:
+            assert response.status == 200
+            events = (await response.text()).strip().split("\n\n")
+        assert events[:failures] == [": ping - data:"] * failures and end in events[-1]
+        assert len(events) == failures + (5 if failures == 1 else 1)
+        assert [len(first.bodies), len(second.bodies)] == [1, 1]
 
 
 class TestTheReplicaIsSilent:

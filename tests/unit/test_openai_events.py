@@ -106,12 +106,61 @@ def test_generated_text_that_looks_like_a_finish_reason_finishes_nothing() -> No
     assert not events.finished
 
 
-def test_several_choices_are_finished_when_each_of_them_is() -> None:
-    events = Events(several=True)
+@pytest.mark.parametrize("choices", [2, 0])
+def test_several_choices_are_finished_when_each_of_them_is(choices: int) -> None:
+    events = Events(choices=choices)
     events.feed(chunk(0, None) + chunk(1, None) + chunk(0, "stop"))
     assert not events.finished
     events.feed(b'data: {"choices": 5}\n\n' + chunk(1, "length"))
     assert events.finished
+
+
+def test_a_choice_that_never_began_is_not_finished() -> None:
+    events = Events(choices=2)
+    events.feed(chunk(0, None) + chunk(0, "stop"))
+    assert not events.finished
+    events.feed(chunk(1, "stop"))
+    assert events.finished
+
+
+@pytest.mark.parametrize("choices", [1, 2])
+def test_an_empty_finish_reason_finishes_nothing(choices: int) -> None:
+    events = Events(choices=choices)
+    events.feed(chunk(0, "") + chunk(1, ""))
+    assert not events.finished
+    events.feed(chunk(0, "stop") + chunk(1, "stop"))
+    assert events.finished
+
+
+@pytest.mark.parametrize("returns", [False, True], ids=["LF", "CRLF"])
+def test_half_an_event_is_not_flushed(returns: bool) -> None:
+    event = b"event: chunk\n" + chunk(0, "stop")
+    event = event.replace(b"\n", b"\r\n") if returns else event
+    for cut in range(len(event)):
+        events = Events(counts=True)
+        assert events.feed(WORDS[0] + event[:cut]) == WORDS[0]
+        is_whole = event[:cut].rstrip().endswith(b"}]}")
+        assert events.flush() == (event[:cut].rstrip() + b"\n\n" if is_whole else b"")
+        assert events.finished == is_whole
+
+
+def test_an_error_that_is_no_event_is_flushed() -> None:
+    for said, is_error in ((b"out of memory", True), (b'{"error": "out of memory"}', False)):
+        events = Events()
+        assert events.feed(said) == b""
+        assert events.flush(is_error) == said + b"\n\n"
+
+
+def test_the_end_of_an_event_that_was_passed_on_in_pieces_ends_its_line() -> None:
+    events = Events()
+    events.feed(b"data: " + b"x" * EVENT_BYTES_MAX)
+    assert events.feed(b"yy") == b"" and events.flush() == b"yy\n\n"
+    events.feed(b"data: " + b"x" * EVENT_BYTES_MAX)
+    assert events.flush() == b"\n\n"
+    events.feed(b"data: " + b"x" * EVENT_BYTES_MAX)
+    events.feed(b"\n\n")
+    events.feed(b"data: {")
+    assert events.flush() == b""
 
 
 def test_an_event_without_end_is_not_gathered_for_ever() -> None:

@@ -55,6 +55,12 @@ def test_the_next_replica_gets_the_text_as_a_last_message_to_continue() -> None:
     }
 
 
+def test_an_empty_finish_reason_does_not_end_a_stream() -> None:
+    stream = begun()
+    stream.passed(event({"content": "one"}, finish_reason=""))
+    assert stream.can_continue()
+
+
 def test_a_stream_that_broke_before_its_first_text_is_asked_for_again() -> None:
     stream = begun()
     stream.passed(event({"role": "assistant", "content": ""}) + b": ping\n\n")

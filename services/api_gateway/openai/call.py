@@ -222,12 +222,15 @@ class Call:
 
     async def comment(self, text: str) -> None:
         """Send a comment to the client of a stream that waits; the first one begins its answer."""
+        await self._hold(b": %s\n\n" % text.encode())
+
+    async def _hold(self, lines: bytes) -> None:
+        """Send lines without an event. The request can still be tried at another replica."""
         if not self.is_held:
-            self.is_held = self.streaming = True
             headers = [(b"content-type", EVENT_STREAM.encode()), NO_CACHE, *self.grant.headers]
             await self.send({"type": "http.response.start", "status": OK, "headers": headers})
-        line = b": %s\n\n" % text.encode()
-        await self.send({"type": "http.response.body", "body": line, "more_body": True})
+            self.is_held = self.streaming = True
+        await self.send({"type": "http.response.body", "body": lines, "more_body": True})
 
     async def _finish_held(self, answer: Answer) -> None:
         """Send a complete answer as the end of a stream that has begun with comments."""
@@ -250,7 +253,7 @@ class Call:
         events = Events(
             counts=True,
             strips=self.strips_usage,
-            several=choices_of(self.fields) > 1,
+            choices=choices_of(self.fields),
             ends=self.route.ends,
         )
         content, kind, send = (
@@ -258,24 +261,26 @@ class Call:
             response.headers.get("content-type", NO_TYPE),
             self.send,
         )
-        self.streaming = True
+        self.streaming, is_error = True, response.status >= CLIENT_ERROR
         piece = first or await reading.next_piece(content, events)
         while piece:
             guard.heard(idle_s)
             whole = events.feed(piece)
-            self.heard(events_in(whole) if response.status < CLIENT_ERROR else 0)
+            self.heard(0 if is_error else events_in(whole))
             self._count(events.usage)
             if whole and self.continuation is not None:
                 whole = self.continuation.passed(whole)
             if self.kept is not None:
                 held = self.continuation.size if self.continuation is not None else 0
                 self.kept.keep(events.waiting + held)
-            if whole:
+            if whole and not self.status and not is_error and not events_in(whole):
+                await self._hold(whole)
+            elif whole:
                 if not self.status:
                     await self._begin(response.status, kind, [NO_CACHE], replica)
                 await send({"type": "http.response.body", "body": whole, "more_body": True})
             piece = await reading.next_piece(content, events)
-        rest = events.flush()
+        rest = events.flush(is_error)
         self._count(events.usage)
         if not self.status:
             if not rest:
@@ -283,7 +288,7 @@ class Call:
             await self._begin(response.status, kind, [NO_CACHE], replica)
         if rest and self.continuation is not None:
             rest = self.continuation.passed(rest)
-        if not events.done and response.status < 400:
+        if not events.done and not is_error:
             if not events.finished and self.can_continue():
                 await send({"type": "http.response.body", "body": rest, "more_body": True})
                 raise ReplicaFailed("ended its stream before a finish_reason", is_alive=True)

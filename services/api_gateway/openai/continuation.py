@@ -168,7 +168,8 @@ class Continuation:
 
     def _follow_choice(self, choice: _Choice) -> None:
         delta = choice.delta or {}
-        self._is_finished = self._is_finished or choice.finish_reason is not None
+        # Some servers write an empty reason into all events.
+        self._is_finished = self._is_finished or bool(choice.finish_reason)
         others = [value for name, value in delta.items() if name not in KNOWN]
         if any(bytes(value) not in EMPTY for value in others):
             self.is_possible = False

@@ -20,7 +20,8 @@ TOKENS_MAX: Final = 1 << 40
 # A usage object. With include_usage, servers put `"usage": null` into all other chunks.
 _USAGE: Final = re.compile(rb'"usage"\s*:\s*\{')
 # Within a JSON string the quotation marks are escaped, so no generated text matches.
-_FINISH: Final = re.compile(rb'"finish_reason"\s*:\s*"')
+# Some servers write an empty reason into all events.
+_FINISH: Final = re.compile(rb'"finish_reason"\s*:\s*"[^"]')
 BLANK: Final = b"\n\n"
 # The longest end of a line and a blank line: \n\r\n.
 BLANK_BYTES_MAX: Final = 3
@@ -97,20 +98,21 @@ class Events:
     """The events of one stream.
 
     `counts`: read the usage. `strips`: also hold back a chunk that has nothing but usage.
-    `several`: the answer has several choices. `done` is true after [DONE], `finished` after every
-    choice has its finish_reason. With `ends` the event that it matches is the end instead.
+    `choices` is the number of choices in the answer; 0 stands for several, however many begin.
+    `done` is true after [DONE], `finished` after every choice has its finish_reason. With `ends`
+    the event that it matches is the end instead.
     """
 
     def __init__(
         self,
         counts: bool = False,
         strips: bool = False,
-        several: bool = False,
+        choices: int = 1,
         ends: re.Pattern[bytes] | None = None,
     ) -> None:
         self.counts = counts
         self.strips = strips
-        self.several = several
+        self.choices = choices
         self.ends = ends
         self.done = False
         self.finished = False
@@ -118,6 +120,7 @@ class Events:
         self._ended: set[int] = set()
         self.usage: Usage | None = None
         self._rest = bytearray()
+        self._is_split = False
 
     @property
     def waiting(self) -> int:
@@ -139,25 +142,34 @@ class Events:
         """
         rest = self._rest
         if not rest and _last_end(piece) == len(piece):
+            self._is_split = False
             return piece
         begin = max(0, len(rest) - BLANK_BYTES_MAX + 1)
         rest += piece
         end = _last_end(rest, begin)
-        if end == 0 and len(rest) > EVENT_BYTES_MAX:
+        if end:
+            self._is_split = False
+        elif len(rest) > EVENT_BYTES_MAX:
+            self._is_split = True
             end = len(rest)
         whole = bytes(rest[:end])
         del rest[:end]
         return whole
 
-    def flush(self) -> bytes:
+    def flush(self, is_error: bool = False) -> bytes:
         """Return the last event if the stream ended cleanly without its blank line.
 
-        The blank line is added.
+        The blank line is added. Half an event is dropped, because clients could not parse it. Of
+        an answer with an error every text stays.
         """
         rest, self._rest = bytes(self._rest), bytearray()
+        if self._is_split:
+            return rest.rstrip(b"\r\n") + BLANK
+        if not rest.strip() or not (is_error or _is_whole(rest)):
+            return b""
         self._follow(rest)
         rest = self._counted(rest) if self.counts and _USAGE.search(rest) else rest
-        return rest.rstrip(b"\r\n") + b"\n\n" if rest.strip() else b""
+        return rest.rstrip(b"\r\n") + BLANK if rest else b""
 
     def _follow(self, whole: bytes) -> None:
         """Note whether [DONE] and every finish_reason have come."""
@@ -166,12 +178,12 @@ class Events:
             self.finished = self.finished or self.ends.search(whole) is not None
             self.done = self.done or self.finished
             return
-        if not self.several:
+        if self.choices == 1:
             self.finished = self.finished or _FINISH.search(whole) is not None
             return
         for event in split(whole):
             self._follow_choices(event)
-        self.finished = bool(self._ended) and self._ended >= self._seen
+        self.finished = len(self._ended) >= max(1, self.choices) and self._ended >= self._seen
 
     def _follow_choices(self, event: bytes) -> None:
         try:
@@ -211,6 +223,18 @@ class Events:
         nested = chunk.response.usage if chunk.response is not None else None
         self.usage = chunk.usage or nested or self.usage
         return chunk.usage is not None and not chunk.choices
+
+
+def _is_whole(rest: bytes) -> bool:
+    """Return whether an event without its blank line has all its data: JSON, or [DONE]."""
+    data = data_of(rest) or rest
+    if data == DONE:
+        return True
+    try:
+        msgspec.json.decode(data)
+    except UNREADABLE:
+        return False
+    return True
 
 
 def _has_done(whole: bytes) -> bool:

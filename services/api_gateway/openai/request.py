@@ -132,8 +132,9 @@ def _prompts(fields: RequestFields) -> int:
 
 
 def choices_of(fields: RequestFields) -> int:
-    """Return how many choices the answer has."""
-    return max(1, fields.n or 1) * _prompts(fields)
+    """Return how many choices the answer has; 0 for very many, which are not counted."""
+    prompts = _prompts(fields)
+    return max(1, fields.n or 1) * prompts if prompts <= COUNTED_MAX else 0
 
 
 def fields_of(body: bytes) -> dict[str, msgspec.Raw]:
