@@ -24,6 +24,7 @@ from libs.common.state.cluster import Job
 from libs.common.transport.bus_nats import NatsBus
 from libs.common.transport.connection_nats import connect_as
 from libs.embedded.living import die_with_parent
+from services.api_gateway.access.slots import Slots
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.intents.trace_intents import TraceBody
 from services.api_gateway.traces import job_traces
@@ -51,7 +52,7 @@ class Member:
 class Running:
     """The part of a running job that traces read."""
 
-    job_id, attempt, state = "j", 1, "running"
+    job_id, attempt, state, tenant = "j", 1, "running", "t"
     members = {node: Member(rank) for rank, node in enumerate(NODES)}  # noqa: RUF012
 
 
@@ -60,6 +61,7 @@ class Asker:
 
     def __init__(self, bus: NatsBus) -> None:
         self.bus, self.settings = bus, Settings(trace_lead_ms=1_500)
+        self.slots = Slots()
 
 
 def node(rank: int, server: str, folder: Path, shim: Path) -> "subprocess.Popen[bytes]":
@@ -108,7 +110,7 @@ async def traced(gateway: Gateway) -> tuple[int, list[dict[str, Any]]]:
         while (found := await job_traces.watched(gateway, job, begun.id)).state != "ready":
             assert found.state != "failed", found
             await asyncio.sleep(0.1)
-    data = b"".join([piece async for piece in job_traces.file(gateway, found)])
+    data = b"".join([piece async for piece in job_traces.file(gateway, found, job.tenant)])
     merged = json.loads(gzip.decompress(data))
     shifts = [each["shift_ns"] for each in merged["otherData"]["nodes"]]
     assert shifts[0] == 0 and abs(shifts[1] + SHIFT_NS) < SHIFT_NS // 10

@@ -11,7 +11,8 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 # The kinds of work: pieces of output from nodes, scans of old commits, explanations, diagnoses of
-# jobs, questions to one node, questions to many nodes, and look-ups in the archive.
+# jobs, questions to one node, questions to many nodes, look-ups in the archive, and input for jobs,
+# which may wait until a job reads it.
 OUTPUT: Final = "output"
 SCAN: Final = "scan"
 QUESTION: Final = "question"
@@ -19,7 +20,17 @@ DIAGNOSIS: Final = "diagnosis"
 NODE: Final = "node"
 NODES: Final = "nodes"
 ARCHIVE: Final = "archive"
-MOST: Final = {OUTPUT: 2, SCAN: 1, QUESTION: 1, DIAGNOSIS: 2, NODE: 4, NODES: 2, ARCHIVE: 1}
+INPUT: Final = "input"
+MOST: Final = {
+    OUTPUT: 2,
+    SCAN: 1,
+    QUESTION: 1,
+    DIAGNOSIS: 2,
+    NODE: 4,
+    NODES: 2,
+    ARCHIVE: 1,
+    INPUT: 16,
+}
 
 
 class Slots:

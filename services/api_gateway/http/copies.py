@@ -5,6 +5,7 @@ from starlette.responses import Response
 
 from libs.common.messages.copy_messages import CopyStart
 from libs.common.messages.link_messages import PATH_BYTES_MAX, LinkAsk
+from services.api_gateway.access.slots import NODE
 from services.api_gateway.channels import job_copies
 from services.api_gateway.http.files import node_of, path_bytes
 from services.api_gateway.http.queries import (
@@ -14,6 +15,7 @@ from services.api_gateway.http.queries import (
     documented,
     gateway_without_query,
     job_to_change,
+    principal_of,
     settled,
 )
 from services.api_gateway.http.routing import APIRouter
@@ -43,7 +45,8 @@ async def copy(request: Request, ref: str) -> Response:
     node_id = await node_of(gateway, source, asked.attempt, asked.node_id)
     attempt = asked.attempt or source.attempt
     link = LinkAsk(to_node, source.tenant, source.job_id, attempt, path)
-    granted = await job_copies.granted(gateway, node_id, link)
+    async with gateway.slots.of(NODE, principal_of(request).tenant):
+        granted = await job_copies.granted(gateway, node_id, link)
     start = CopyStart(
         copy=job_copies.new_id(),
         tenant=source.tenant,
@@ -58,11 +61,14 @@ async def copy(request: Request, ref: str) -> Response:
         token=granted.token,
         offer=granted.offer,
     )
-    return answer(await job_copies.started(gateway, to_node, start), 202)
+    async with gateway.slots.of(NODE, principal_of(request).tenant):
+        return answer(await job_copies.started(gateway, to_node, start), 202)
 
 
 @router.get("/v1/jobs/{ref}/copies/{copy}", openapi_extra=documented(Query))
 async def show_copy(request: Request, ref: str, copy: str) -> Response:
     """Show the progress or the result of a copy. Nodes remember their last 256 copies."""
     gateway, _ = await settled(request, Query)
-    return answer(await job_copies.watched(gateway, job_to_change(request, ref), copy))
+    job = job_to_change(request, ref)
+    async with gateway.slots.of(NODE, principal_of(request).tenant):
+        return answer(await job_copies.watched(gateway, job, copy))

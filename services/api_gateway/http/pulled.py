@@ -21,7 +21,7 @@ from libs.common.subjects import ask_node
 from libs.job.pulling.errors import PullError
 from libs.job.pulling.listing import COMMIT, check_repository
 from services.api_gateway.access import roles
-from services.api_gateway.access.slots import NODES
+from services.api_gateway.access.slots import NODE, NODES
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.nodes import known_node
 from services.api_gateway.http.queries import (
@@ -140,7 +140,8 @@ async def unpull(request: Request, node_id: str) -> Response:
     ask = PulledAsk(_tenant(request, query.tenant), _repository(query.repository), query.commit)
     if query.commit and not COMMIT.fullmatch(query.commit):
         raise Refused(f"commit: {query.commit[:64]!r} is not a commit: give 40 hexadecimal digits")
-    report = await _asked(gateway, node.node_id, ask, REMOVE_S)
+    async with gateway.slots.of(NODE, principal_of(request).tenant):
+        report = await _asked(gateway, node.node_id, ask, REMOVE_S)
     if report.error:
         raise Unavailable(f"node {node_id}: {report.error}")
     return answer(Unpulled(node_id, [_copy(each) for each in report.removed], report.stays))

@@ -9,6 +9,7 @@ from starlette.responses import Response, StreamingResponse
 
 from libs.common.errors import Refused
 from libs.common.state.cluster import Job
+from services.api_gateway.access.slots import INPUT
 from services.api_gateway.channels.attachment import Attachment
 from services.api_gateway.channels.followers import Following, following
 from services.api_gateway.channels.relay import (
@@ -210,7 +211,8 @@ async def _offer_input(gateway: Gateway, job: Job, query: StdinQuery, data: byte
             "input again from offset 0"
         )
         raise Problem(409, text, next_offset=0, attempt=attempt)
-    taken = await put_stdin(gateway, job, offset=query.offset, data=data, eof=query.eof)
+    async with gateway.slots.of(INPUT, job.tenant):
+        taken = await put_stdin(gateway, job, offset=query.offset, data=data, eof=query.eof)
     if taken.error:
         raise Problem(
             409,

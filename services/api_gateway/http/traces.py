@@ -6,6 +6,8 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from libs.common.messages.trace_messages import READY
+from services.api_gateway.access.slots import NODES
+from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.answers import GZIP
 from services.api_gateway.http.queries import (
     UNBUFFERED,
@@ -16,12 +18,14 @@ from services.api_gateway.http.queries import (
     documented,
     gateway_without_query,
     job_to_change,
+    principal_of,
     settled,
 )
 from services.api_gateway.http.routing import APIRouter
 from services.api_gateway.intents.trace_intents import FIELDS, trace_request
 from services.api_gateway.problems import Problem
 from services.api_gateway.traces import job_traces
+from services.api_gateway.traces.shown import TraceShown
 
 ROUTE: Final = "/v1/jobs/{ref}/traces"
 
@@ -36,22 +40,24 @@ async def trace(request: Request, ref: str) -> Response:
     """
     gateway, asked = gateway_without_query(request), trace_request(await body_of(request))
     job = job_to_change(request, ref)
-    return answer(await job_traces.begun(gateway, job, asked), 202)
+    async with gateway.slots.of(NODES, principal_of(request).tenant):
+        return answer(await job_traces.begun(gateway, job, asked), 202)
 
 
 @router.get(ROUTE, openapi_extra=documented(Query))
 async def list_traces(request: Request, ref: str) -> Response:
     """List the traces of a job that its nodes keep, the newest first."""
     gateway, _ = await settled(request, Query)
-    rows = await job_traces.listed(gateway, job_to_change(request, ref))
+    job = job_to_change(request, ref)
+    async with gateway.slots.of(NODES, principal_of(request).tenant):
+        rows = await job_traces.listed(gateway, job)
     return await answer_list("traces", rows, {"next": None, "seq": gateway.cluster.seq})
 
 
 @router.get(f"{ROUTE}/{{trace}}", openapi_extra=documented(Query))
 async def show_trace(request: Request, ref: str, trace: str) -> Response:
     """Show the progress or the result of a trace."""
-    gateway, _ = await settled(request, Query)
-    return answer(await job_traces.watched(gateway, job_to_change(request, ref), trace))
+    return answer((await _watched(request, ref, trace))[1])
 
 
 @router.get(f"{ROUTE}/{{trace}}/file", openapi_extra=documented(Query))
@@ -60,8 +66,7 @@ async def read_trace(request: Request, ref: str, trace: str) -> Response:
 
     Perfetto (https://ui.perfetto.dev) and chrome://tracing open it.
     """
-    gateway, _ = await settled(request, Query)
-    found = await job_traces.watched(gateway, job_to_change(request, ref), trace)
+    gateway, found = await _watched(request, ref, trace)
     if found.state != READY:
         raise Problem(
             409 if found.state == "failed" else 425,
@@ -69,5 +74,14 @@ async def read_trace(request: Request, ref: str, trace: str) -> Response:
             state=found.state,
         )
     name = f"trace-{found.job_id}-{found.id}.json.gz"
+    pieces = job_traces.file(gateway, found, principal_of(request).tenant)
     headers = {"content-disposition": f'attachment; filename="{name}"', **UNBUFFERED}
-    return StreamingResponse(job_traces.file(gateway, found), media_type=GZIP, headers=headers)
+    return StreamingResponse(pieces, media_type=GZIP, headers=headers)
+
+
+async def _watched(request: Request, ref: str, trace: str) -> tuple[Gateway, TraceShown]:
+    """Return the gateway and the trace as its nodes know it. Raises Problem."""
+    gateway, _ = await settled(request, Query)
+    job = job_to_change(request, ref)
+    async with gateway.slots.of(NODES, principal_of(request).tenant):
+        return gateway, await job_traces.watched(gateway, job, trace)

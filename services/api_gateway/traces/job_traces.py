@@ -22,6 +22,7 @@ from libs.common.model import NodeId
 from libs.common.state.cluster import Job
 from libs.common.traces.chrome_events import CLOSING, opening
 from libs.common.traces.clock_offset import point_of
+from services.api_gateway.access.slots import NODE
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.intents.trace_intents import TraceBody
 from services.api_gateway.problems import Problem
@@ -111,22 +112,23 @@ async def listed(gateway: Gateway, job: Job) -> list[TraceShown]:
     return sorted(rows, key=lambda row: -row.origin_ns)
 
 
-async def file(gateway: Gateway, trace: TraceShown) -> AsyncGenerator[bytes, None]:
+async def file(gateway: Gateway, trace: TraceShown, tenant: str) -> AsyncGenerator[bytes, None]:
     """Yield the merged trace: gzip members of the nodes, between an opening and a closing one.
 
-    Raises Problem if a node stops answering; the file then has no end and no reader accepts it.
+    Each part waits for a place of the asking `tenant`. Raises Problem if a node stops answering;
+    the file then has no end and no reader accepts it.
     """
     yield gzip.compress(opening(about(trace)), mtime=0)
     for node in trace.nodes:
         count = sum(rank.node_id == node.node_id for rank in trace.ranks)
         for number in range(count if node.state == m.READY else 0):
-            async for piece in _file(gateway, trace, NodeId(node.node_id), number):
+            async for piece in _file(gateway, trace, tenant, NodeId(node.node_id), number):
                 yield piece
     yield gzip.compress(CLOSING, mtime=0)
 
 
 async def _file(
-    gateway: Gateway, trace: TraceShown, node: NodeId, number: int
+    gateway: Gateway, trace: TraceShown, tenant: str, node: NodeId, number: int
 ) -> AsyncGenerator[bytes, None]:
     """Yield one process's file. Raises Problem."""
     offset, size = 0, 1
@@ -135,7 +137,8 @@ async def _file(
             trace.id.partition("-")[2], trace.job_id, trace.attempt, file=number, offset=offset
         )
         try:
-            part = _part.decode(await _asked(gateway, node, ask))
+            async with gateway.slots.of(NODE, tenant):
+                part = _part.decode(await _asked(gateway, node, ask))
         except (Unavailable, *f.UNDECODABLE) as error:
             raise _silent(node, error) from error
         if part.fault:
