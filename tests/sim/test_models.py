@@ -35,7 +35,7 @@ def test_without_faults_never_fewer_replicas_serve_than_were_asked_for() -> None
 def test_a_redeployment_that_ends_the_old_ones_first_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def hasty(model: Model, present: list[Job], heard: list[Job]) -> list[JobId]:
+    def hasty(cluster: Cluster, model: Model, present: list[Job], heard: list[Job]) -> list[JobId]:
         return [
             job.job_id
             for job in present

@@ -48,8 +48,8 @@ def remove(node_id: str, drain: bool) -> None:
     """Remove a node from the cluster.
 
     The node gets no new jobs. Its jobs are stopped and queued again; with --drain they run to their
-    end. When the last job has ended, the node's key is revoked and its agent exits. If the node has
-    not joined yet, its token is revoked.
+    end, and replicas of models move when another node has room. When the last job has ended, the
+    node's key is revoked and its agent exits. If the node has not joined yet, its token is revoked.
 
     \b
     muster node remove gpu-07 --drain

@@ -75,9 +75,9 @@ async def invite(request: Request) -> Response:
 async def remove(request: Request, node_id: str) -> Response:
     """Remove a node.
 
-    The node gets no more jobs. Its jobs are stopped, or with `wait` end by themselves; then the
-    node is removed. If the machine has not joined yet, its invitation is withdrawn, and the name
-    may be used again.
+    The node gets no more jobs. Its jobs are stopped, or with `wait` end by themselves, and replicas
+    of models move when another node has room; then the node is removed. If the machine has not
+    joined yet, its invitation is withdrawn, and the name may be used again.
     """
     query, gateway = read(request, RemoveQuery), gateway_of(request)
     user = roles.acting_user(principal_of(request), query.user)

@@ -38,7 +38,8 @@ GIVEN_BACK: Final = {
 def settled(job: Job, wall_ns: int) -> JobClosed | JobRequeued:
     """Return the fact that ends an attempt after all its members ended, at `wall_ns`.
 
-    A retired replica counts as cancelled, whatever its exit code.
+    A retired replica counts as cancelled, whatever its exit code, and so does one whose node is to
+    be removed: its model has another one.
     """
     members = sorted(job.members.values(), key=lambda member: member.rank)
     reason = _reason(job, members)
@@ -63,7 +64,8 @@ def settled(job: Job, wall_ns: int) -> JobClosed | JobRequeued:
         return JobClosed(
             job_id=job.job_id, attempt=job.attempt, outcome=job_life.COMPLETED, exit_code=0
         )
-    if reason in (reasons.CANCELLED, reasons.IDLE_GPUS) or job.cancel is not None:
+    is_moved = job.spec.serve is not None and reason == reasons.NODE_REMOVED
+    if reason in (reasons.CANCELLED, reasons.IDLE_GPUS) or job.cancel is not None or is_moved:
         return JobClosed(
             job_id=job.job_id,
             attempt=job.attempt,

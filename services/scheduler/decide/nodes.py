@@ -134,8 +134,9 @@ def hold_back(state: State) -> Sequence[AnyFact]:
 
 
 def vacate(state: State) -> Sequence[AnyFact]:
-    """Stop the jobs of a node that is to be removed at once. Jobs that allow it are
-    queued again.
+    """Stop the jobs of a node that is to be removed at once.
+
+    Jobs that allow it are queued again, and replicas are replaced.
     """
     for node_id in state.nodes.leaving:
         if state.cluster.memberships[node_id].wait:

@@ -4,8 +4,10 @@ Pure. One decision ends surplus replicas or begins one replica. A dead replica i
 A replica on a quiet node counts as dead for that, once. Repeated crashes are replaced after growing
 waits. A redeployment begins one new replica above the requested number, and ends an old one only
 when enough are ready without it. A replica that was ready and is too busy for its health probe
-counts as able to answer: the last such one is not ended for a redeployment. Tests:
-tests/unit/test_scheduler_models.py, tests/unit/test_scheduler_model_owners.py.
+counts as able to answer: the last such one is not ended for a redeployment. Replicas on a node that
+is to be removed are replaced like those of an earlier generation. Tests:
+tests/unit/test_scheduler_models.py, tests/unit/test_scheduler_model_owners.py,
+tests/unit/test_scheduler_model_moves.py.
 """
 
 from collections.abc import Collection, Sequence
@@ -17,7 +19,7 @@ from libs.common.folds.model_fold import ordinal_of, replica_id
 from libs.common.life import kept_life
 from libs.common.model import JobId, NodeId
 from libs.common.model_spec import Replica
-from libs.common.state.cluster import Cluster, Job, Model, is_ready
+from libs.common.state.cluster import Cluster, Job, Model, is_leaving, is_ready
 from libs.common.state.kept import kept_key
 from libs.common.state.model_crashes import backoff_until_ns
 from libs.common.state.model_view import may_answer, replica_spec
@@ -74,9 +76,11 @@ def scaling(
         # The name changed its owner: another tenant's process must not serve this one's requests.
         return _retirement(model, foreign, reasons.UNDEPLOYED, now_ns)
     heard = [job for job in present if not any(node_id in quiet for node_id in job.members)]
-    if outdated := _outdated(model, present, heard):
-        return _retirement(model, outdated, reasons.REDEPLOYED, now_ns)
-    new = [job for job in heard if model.jobs[job.job_id] == model.generation]
+    if outdated := _outdated(cluster, model, present, heard):
+        is_redeployed = any(model.jobs[job_id] < model.generation for job_id in outdated)
+        reason = reasons.REDEPLOYED if is_redeployed else reasons.NODE_REMOVED
+        return _retirement(model, outdated, reason, now_ns)
+    new = [job for job in heard if not _is_old(cluster, model, job)]
     if excess := _excess(model, new):
         return _retirement(model, excess, reasons.TOO_MANY, now_ns)
     missing = min(
@@ -87,28 +91,34 @@ def scaling(
     return _addition(cluster, model) if missing > 0 and now_ns >= backoff_until_ns(model) else None
 
 
-def _outdated(model: Model, present: list[Job], heard: list[Job]) -> list[JobId]:
-    """Return the replicas of earlier generations to end: all that cannot answer, and as many of the
-    others as can be spared.
+def _outdated(cluster: Cluster, model: Model, present: list[Job], heard: list[Job]) -> list[JobId]:
+    """Return the old replicas to end: all that cannot answer, and as many of the others as can be
+    spared.
 
     A replica that is too busy for its health probe may answer: it ends only when as many as asked
     for may answer without it, and a ready one only when as many are ready without it.
     """
-    if idle := [job.job_id for job in present if _is_old(model, job) and not may_answer(job)]:
+    old = {job.job_id for job in present if _is_old(cluster, model, job)}
+    if idle := [job.job_id for job in present if job.job_id in old and not may_answer(job)]:
         return idle
     able = [job for job in heard if may_answer(job)]
     ready = [job for job in able if is_ready(job)]
-    unready_old = [job.job_id for job in able if _is_old(model, job) and not is_ready(job)][
+    unready_old = [job.job_id for job in able if job.job_id in old and not is_ready(job)][
         : max(0, len(able) - model.wanted)
     ]
     return (
         unready_old
-        + [job.job_id for job in ready if _is_old(model, job)][: max(0, len(ready) - model.wanted)]
+        + [job.job_id for job in ready if job.job_id in old][: max(0, len(ready) - model.wanted)]
     )
 
 
-def _is_old(model: Model, job: Job) -> bool:
-    return model.jobs[job.job_id] < model.generation
+def _is_old(cluster: Cluster, model: Model, job: Job) -> bool:
+    """Return whether the replica is of an earlier generation, or on a node that is to be
+    removed.
+    """
+    return model.jobs[job.job_id] < model.generation or any(
+        is_leaving(cluster, node_id) for node_id in job.members
+    )
 
 
 def _excess(model: Model, new: list[Job]) -> list[JobId]:
