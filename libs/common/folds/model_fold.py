@@ -274,7 +274,7 @@ def _crashed(model: Model, job: Job, generation: int, fact: f.JobClosed, stamp: 
         model.wave = model.next_ordinal
     if generation != model.generation:
         return
-    model.crashes = 1 if _was_steady(job) else model.crashes + int(next_wave)
+    model.crashes = 1 if was_steady(job) else model.crashes + int(next_wave)
     model.last_crash_ns = stamp.at_ns
     code = f"exit code {fact.exit_code}" if fact.exit_code is not None else ""
     model.last_crash = ", ".join(
@@ -282,7 +282,7 @@ def _crashed(model: Model, job: Job, generation: int, fact: f.JobClosed, stamp: 
     )
 
 
-def _was_steady(job: Job) -> bool:
+def was_steady(job: Job) -> bool:
     """Return whether the replica was ready for STEADY_NS before it ended.
 
     Both times are of the node's clock, so a scheduler that works ahead of the log gets the same

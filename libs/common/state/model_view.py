@@ -43,7 +43,11 @@ def replica_spec(
     standby: bool = False,
     device_weights: bool = False,
 ) -> JobSpec:
-    """Return the JobSpec of a replica. It is not requeued: its model creates another replica."""
+    """Return the JobSpec of a replica.
+
+    It is requeued only if its node refuses it or its machine ends it soon. After any other end its
+    model creates another replica.
+    """
     serve = Serve(
         model=name,
         generation=generation,

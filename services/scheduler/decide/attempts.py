@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from libs.common import reasons
 from libs.common.facts import JobClosed, JobRequeued
+from libs.common.folds.model_fold import was_steady
 from libs.common.life import job_life
 from libs.common.state.cluster import Job, MemberView
 from libs.common.state.ordering import SECOND_NS
@@ -184,15 +185,15 @@ def _exit_code(members: list[MemberView]) -> int | None:
 def may_try_again(job: Job, reason: str, counted: bool) -> bool:
     """Return whether the job may have another attempt.
 
-    A replica gets one only after a refusal, for example of its port. After a crash its model makes
-    a new replica.
+    A replica gets one after a refusal, for example of its port, and if its machine ended it soon:
+    so it waits before each as other jobs do. After any other end its model makes a new replica.
     """
     if tries(job) >= ATTEMPTS_MAX or reason == reasons.TIME_LIMIT:
         return False
     if reason == reasons.REFUSED:
         return job.refusals.count + 1 < REFUSALS_MAX
     if job.spec.serve is not None:
-        return False
+        return reason in SUDDEN and not was_steady(job)
     if counted:
         return job.retries_used < job.spec.retries
     return job.spec.requeue or reason == reasons.START_TIMEOUT
