@@ -36,7 +36,8 @@ def decide(state: State, now_ns: int) -> Sequence[AnyFact]:
 
 
 def admit(state: State) -> Sequence[AnyFact]:
-    """Admit a job unless its tenant has as many waiting jobs, or dependencies, as it may.
+    """Admit a job unless its tenant was removed, or has as many waiting jobs, or dependencies, as
+    it may.
 
     An array counts as its elements. Jobs that are not decided yet do not count, so of submissions
     that arrive together the first ones are admitted.
@@ -44,6 +45,8 @@ def admit(state: State) -> Sequence[AnyFact]:
     for job_id in state.undecided:
         job = state.cluster.jobs[job_id]
         tenant = tenant_of(state.cluster, job.tenant)
+        if tenant.removed:  # another gateway removed it while this job was submitted
+            return (JobRejected(job_id=job_id, reason=_removed(tenant)),)
         waiting = tenant.waiting - state.undecided_of[job.tenant]
         if tenant.waiting_max < waiting + job.waiting:
             return (JobRejected(job_id=job_id, reason=_refusal(tenant, waiting, job)),)
@@ -100,6 +103,10 @@ def exhaust(state: State) -> Sequence[AnyFact]:
             month=month,
         ),
     )
+
+
+def _removed(tenant: Tenant) -> str:
+    return f"tenant {tenant.tenant} was removed: submit the job with a key of another tenant"
 
 
 def _refusal(tenant: Tenant, waiting: int, job: Job) -> str:

@@ -131,7 +131,8 @@ async def test_a_tenant_is_made_changed_and_removed_when_it_is_empty(world: Worl
     assert [each["name"] for each in (await world.ask("GET", "/v1/tenants"))["tenants"]] == [
         "default"
     ]
-    assert (await world.ask("PUT", "/v1/tenants/physics", 201))["max_gpus"] == 0
+    detail = (await world.ask("PUT", "/v1/tenants/physics", 409))["detail"]
+    assert "a tenant of this name was removed" in detail and "choose another name" in detail
 
 
 async def test_the_default_tenant_stays(world: World) -> None:

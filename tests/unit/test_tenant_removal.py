@@ -1,4 +1,4 @@
-"""A tenant is removed only without anything that a later tenant of its name would inherit."""
+"""A tenant is removed only without anything that still acts for it, and its name stays taken."""
 
 import pytest
 
@@ -8,6 +8,8 @@ from libs.common.model import TenantId
 from services.api_gateway.intents import identity_intents as intents
 from services.api_gateway.problems import Problem
 from tests.given import given
+from tests.history import job, submitted
+from tests.unit.test_quota import TENANT, World
 
 RED, BLUE = TenantId("red"), TenantId("blue")
 
@@ -42,3 +44,19 @@ def test_a_tenant_with_something_that_its_successor_would_inherit_stays(
 def test_what_other_tenants_have_does_not_matter() -> None:
     others = (f.SecretSet(tenant=BLUE, name="s", version=1), notification(BLUE))
     assert removal(*others) == f.TenantSet(tenant=RED, removed=True, user="root")
+
+
+def test_the_name_of_a_removed_tenant_is_not_used_again() -> None:
+    removed = f.TenantSet(tenant=RED, removed=True)
+    cluster = given(f.TenantSet(tenant=RED), f.TenantSet(tenant=BLUE), removed).cluster
+    with pytest.raises(Problem, match=r"tenant red cannot be created: .*: choose another name"):
+        intents.check_not_removed(cluster, RED)
+    intents.check_not_removed(cluster, BLUE)
+    intents.check_not_removed(cluster, "green")
+
+
+def test_quota_rejects_a_submission_of_a_removed_tenant() -> None:
+    world = World()
+    world.say(f.TenantSet(tenant=TENANT, removed=True), submitted("a"))
+    reason = "tenant default was removed: submit the job with a key of another tenant"
+    assert world.record() == [f.JobRejected(job_id=job("a"), reason=reason)]

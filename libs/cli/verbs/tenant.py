@@ -180,7 +180,10 @@ def set_idle_policy(
 @command.command("rm")
 @click.argument("name")
 def remove_tenant(name: str) -> None:
-    """Remove a tenant that has no keys, models or active jobs."""
+    """Remove a tenant that has no keys, models or active jobs.
+
+    Its name cannot be used again.
+    """
     ask(read_profile(), "DELETE", _path(name))
     print(f"tenant {name} is removed")
 

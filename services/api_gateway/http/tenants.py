@@ -63,9 +63,11 @@ async def show_tenant(request: Request, name: str) -> Response:
 async def set_tenant(request: Request, name: str) -> Response:
     """Create a tenant, or replace all its limits.
 
-    0 or left out means no limit, except for `max_waiting` (200,000) and `max_models` (200).
+    0 or left out means no limit, except for `max_waiting` (200,000) and `max_models` (200). The
+    name of a removed tenant is not used again (409).
     """
     gateway = gateway_without_query(request)
+    intents.check_not_removed(gateway.cluster, name)
     known = intents.known_tenant(gateway.cluster, name)
     await on_record(
         request,
@@ -78,7 +80,10 @@ async def set_tenant(request: Request, name: str) -> Response:
 
 @router.delete("/v1/tenants/{name}", status_code=204, openapi_extra=documented(Query))
 async def remove_tenant(request: Request, name: str) -> Response:
-    """Remove a tenant that has no keys, no deployed models and no jobs that have not ended."""
+    """Remove a tenant that has no keys, no deployed models and no jobs that have not ended.
+
+    Its name is not used again.
+    """
     gateway, principal = gateway_without_query(request), principal_of(request)
     tenant = tenant_of_request(gateway.cluster, principal, name)
     await on_record(request, intents.tenant_removal(gateway.cluster, tenant, principal.user), 204)

@@ -146,6 +146,20 @@ def tenant_setting(body: object, name: str, user: str) -> TenantSet:
     )
 
 
+def check_not_removed(cluster: Cluster, name: str) -> None:
+    """Raise Problem 409 if a tenant of this name was removed.
+
+    A tenant that is created again would read the jobs, output and uploads of the removed one.
+    """
+    tenant = cluster.tenants.get(TenantId(name))
+    if tenant is not None and tenant.removed:
+        text = (
+            f"tenant {name} cannot be created: a tenant of this name was removed, and its jobs, "
+            "uploads and usage are kept: choose another name"
+        )
+        raise Problem(409, text)
+
+
 def tenant_removal(cluster: Cluster, tenant: Tenant, user: str) -> TenantSet:
     """Return the fact for `DELETE /v1/tenants/{name}`.
 
