@@ -24,7 +24,7 @@ from services.api_gateway.http.queries import (
 from services.api_gateway.http.routing import APIRouter
 from services.api_gateway.intents import job_intents, order_intents
 from services.api_gateway.views.jobs import job_shown
-from services.api_gateway.views.queues import queue_shown
+from services.api_gateway.views.queues import count_jobs, queue_shown
 
 router = APIRouter(tags=["jobs"])
 
@@ -88,9 +88,11 @@ async def _recorded(
 async def list_queues(request: Request) -> Response:
     """List queues by name, with their numbers of jobs."""
     moment, _ = await viewed(request, MomentQuery)
-    names = sorted({DEFAULT_QUEUE, *moment.cluster.queues})
-    shown = [queue_shown(moment.cluster, _queue(moment.cluster, name)) for name in names]
-    return answer({"queues": shown, "next": None, "seq": moment.seq})
+    cluster, seq = moment.cluster, moment.seq
+    jobs = await count_jobs(cluster)
+    names = sorted({DEFAULT_QUEUE, *cluster.queues})
+    shown = [queue_shown(cluster, _queue(cluster, name), jobs) for name in names]
+    return answer({"queues": shown, "next": None, "seq": seq})
 
 
 @router.put("/v1/queues/{name}", openapi_extra=documented(Query, order_intents.QUEUE_FIELDS))
@@ -105,9 +107,9 @@ async def set_queue(request: Request, name: str) -> Response:
             await body_of(request), name, principal_of(request).user, plugged
         )
     )
-    return answer(
-        queue_shown(gateway.cluster, _queue(gateway.cluster, name)), 200 if known else 201
-    )
+    jobs = await count_jobs(gateway.cluster)
+    shown = queue_shown(gateway.cluster, _queue(gateway.cluster, name), jobs)
+    return answer(shown, 200 if known else 201)
 
 
 def _queue(cluster: Cluster, name: str) -> JobQueue:
