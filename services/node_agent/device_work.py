@@ -73,7 +73,7 @@ class DeviceWork:
         )
         self.burn_in = self._command(machine, machine.burn_in, machine.burn_in_ms)
         scrub_command = self._command(machine, machine.scrub, machine.scrub_ms)
-        self.scrub = Scrub(driver, scrub_command, state, tell)
+        self.scrub = Scrub(driver, scrub_command, state, tell, memory)
         self.instances = Instances(
             driver, lambda: self.inventory, lambda key: slices_of_others(state(), key)
         )
@@ -99,6 +99,7 @@ class DeviceWork:
     async def open(self, boot_id: str) -> None:
         """List the devices of the node, and restore what an earlier agent knew about them."""
         self.driver.baseline |= await idle(self.memory, boot_id)
+        await self.scrub.open(boot_id)
         self.inventory = await lost_devices.look(
             self.driver, self.memory, self.state().devices, boot_id
         )

@@ -21,6 +21,7 @@ from libs.common.folds.node_fold import INCARNATIONS_MAX
 from libs.common.transport.log import Entry
 from services.node_agent.core import kept_devices
 from services.node_agent.drivers import absent
+from services.node_agent.health import scrubbing
 from services.node_agent.machine import synced_file
 
 FILE = "incarnation"
@@ -29,8 +30,12 @@ NAME_BYTES = 12
 EVIDENCE: Final = "evidence-"
 EVIDENCE_KEPT: Final = 100
 BLOCK_BYTES: Final = 4_096
-# Space for the troubles of devices, also before there are any.
-RESERVED_BYTES: Final = {kept_devices.FILE: 4 * BLOCK_BYTES, absent.FILE: 4 * BLOCK_BYTES}
+# Space for what is kept about devices, also before there is anything.
+RESERVED_BYTES: Final = {
+    kept_devices.FILE: 4 * BLOCK_BYTES,
+    absent.FILE: 4 * BLOCK_BYTES,
+    scrubbing.FILE: BLOCK_BYTES,
+}
 
 
 def next_incarnation(kept: int, last: Entry | None) -> int:

@@ -203,6 +203,65 @@ async def test_a_device_of_a_job_that_never_began_is_cleared_before_the_next_job
     assert (tmp_path / "cleared").read_text() == "once\n"
 
 
+async def test_a_device_of_a_lost_attempt_is_cleared_under_the_next_agent(
+    world: World, tmp_path: Path
+) -> None:
+    command = f"echo once >> {tmp_path}/cleared"
+    world.agent.devices.scrub.command.command = command
+    await runs(world, "long", "exec sleep 100", GpuHold(DEVICE))
+    await world.said(f.JobStarted, "long")
+    assert (await world.agent.devices.scrub.of([DEVICE])).result == scrubbing.LATER
+    await world.drop()
+    await world.begin()
+    scrub = world.agent.devices.scrub
+    scrub.command.command = command
+    del world.agent.state.attempts["long.1"]
+    for _ in range(2):
+        await scrub.over("next.1", [DEVICE, OTHER])
+    assert (tmp_path / "cleared").read_text() == "once\n"
+    await scrub.open(world.agent.machine.boot_id)
+    assert scrub.owed == {}
+
+
+async def test_a_restart_of_the_machine_clears_the_devices(world: World) -> None:
+    scrub = world.agent.devices.scrub
+    scrub.command.command = "true"
+    await scrub.owe([DEVICE])
+    scrub.owed = {}
+    await scrub.open("another boot")
+    assert scrub.owed == {}
+
+
+async def test_a_device_whose_next_job_is_refused_is_cleared_before_the_one_after(
+    world: World, tmp_path: Path
+) -> None:
+    """The last job on a shared device ended while the next one was ordered."""
+    scrub = world.agent.devices.scrub
+    scrub.command.command = f"echo once >> {tmp_path}/cleared"
+    await runs(world, "long", f"until [ -e {tmp_path}/go ]; do sleep 0.02; done", GpuHold(DEVICE))
+    await world.said(f.JobStarted, "long")
+    next_ref = AttemptRef(JobId("next"), 1)
+    world.agent.state.attempts["next.1"] = Attempt(ref=next_ref, phase="waiting", gpus=(DEVICE,))
+    (tmp_path / "go").touch()
+    assert await receipt(world, "long") == "not done: only free devices are scrubbed"
+    assert not (tmp_path / "cleared").exists()
+    world.agent.state.attempts["next.1"].phase = "refused"
+    await scrub.over("third.1", [DEVICE])
+    assert (tmp_path / "cleared").read_text() == "once\n"
+
+
+async def test_a_clean_device_beside_an_unclean_one_is_cleared_before_the_next_job(
+    world: World, tmp_path: Path
+) -> None:
+    scrub = world.agent.devices.scrub
+    scrub.command.command = f"echo $MUSTER_GPUS >> {tmp_path}/cleared"
+    world.driver.held = {DEVICE: "12 MiB of its memory are used"}
+    await runs(world, "j", "true", GpuHold(DEVICE), GpuHold(OTHER))
+    assert await receipt(world, "j") == "not done: only free devices are scrubbed"
+    await scrub.over("next.1", [OTHER])
+    assert (tmp_path / "cleared").read_text() == f"{OTHER}\n"
+
+
 async def test_one_that_cannot_be_cleared_then_refuses_the_job(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

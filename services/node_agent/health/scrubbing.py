@@ -4,7 +4,8 @@ command.
 Every release scrubs the devices that no attempt uses, because the next user is not known yet. A job
 that starts there waits (`over`). If the scrub fails, the device is not clean and is quarantined. If
 there is no way to scrub, the receipt says so. A reset affects a whole card, so it waits until no
-part is in use. Other work on free devices takes its `turn` too. Tests:
+part is in use. Other work on free devices takes its `turn` too. A device that must still be
+scrubbed is kept on disk: the attempt that was to start on it may be lost with the agent. Tests:
 tests/integration/test_scrubbing.py.
 """
 
@@ -30,6 +31,8 @@ from services.node_agent.core.observations import (
 from services.node_agent.core.state import State
 from services.node_agent.devices.attempts import running
 from services.node_agent.devices.device_commands import carry_out
+from services.node_agent.directories import keeping_files
+from services.node_agent.directories.protocol import Memory
 from services.node_agent.drivers import Driver
 from services.node_agent.drivers.readings import Lacking, Reset
 from services.node_agent.health.operator_command import OperatorCommand
@@ -42,6 +45,15 @@ SOURCE: Final = "scrub"
 LATER: Final = "later: others are on its card"
 # A failed scrub is not repeated at each check, but after this time.
 AGAIN_S: Final = 30.0
+# The file in the state directory.
+FILE: Final = "devices-owed.json"
+
+
+class Owed(msgspec.Struct, frozen=True):
+    """The contents of the file: the devices that must be scrubbed before the next job."""
+
+    boot_id: str
+    uuids: tuple[GpuId, ...]
 
 
 class Scrubbed(msgspec.Struct, frozen=True):
@@ -63,8 +75,11 @@ class Scrub:
         command: OperatorCommand,
         state: Callable[[], State],
         tell: Callable[[Observation], None],
+        memory: Memory,
     ) -> None:
         self.driver, self.command, self.state, self.tell = driver, command, state, tell
+        self.memory, self.boot_id = memory, ""
+        self.keeping = asyncio.Lock()
         self.turns: dict[str, asyncio.Lock] = {}
         self.failed: dict[GpuId, tuple[float, str]] = {}
         self.owed: dict[GpuId, None] = {}
@@ -72,6 +87,28 @@ class Scrub:
     @property
     def wanted(self) -> bool:
         return bool(self.command.command)
+
+    async def open(self, boot_id: str) -> None:
+        """Read which devices an earlier agent of this boot had to scrub. A restart of the machine
+        clears them.
+        """
+        self.boot_id = boot_id
+        data = await self.memory.kept(FILE)
+        before = msgspec.json.decode(data, type=Owed) if data else Owed("", ())
+        if before.boot_id == boot_id:
+            self.owed = dict.fromkeys(before.uuids)
+
+    async def owe(self, uuids: Iterable[GpuId]) -> None:
+        """Note devices that must be scrubbed before the next job, also by the next agent."""
+        before = len(self.owed)
+        self.owed |= dict.fromkeys(uuids)
+        if len(self.owed) > before:
+            await self._keep()
+
+    async def _keep(self) -> None:
+        async with self.keeping:
+            data = msgspec.json.encode(Owed(self.boot_id, tuple(self.owed)))
+            await keeping_files.kept(self.memory, FILE, data)
 
     async def of(self, uuids: Sequence[GpuId]) -> Scrubbed:
         if not self.wanted:
@@ -94,7 +131,7 @@ class Scrub:
         which then never started. Raises Refused after the trouble was reported.
         """
         for uuid in uuids:
-            turn = self.turns.get(card_of(uuid))
+            turn = self.turn(uuid) if uuid in self.owed else self.turns.get(card_of(uuid))
             if turn is None:
                 continue
             async with turn:
@@ -123,7 +160,7 @@ class Scrub:
         async with self.turn(uuid):
             if self._is_free(uuid):
                 return await self._clear(uuid)
-            self.owed[uuid] = None
+            await self.owe([uuid])
             return LATER
 
     async def _clear(self, uuid: GpuId) -> str:
@@ -134,8 +171,9 @@ class Scrub:
         self.failed.pop(uuid, None)
         if result.startswith(FAILED):
             self.failed[uuid] = (time.monotonic(), result)
-        else:
-            self.owed.pop(uuid, None)
+        elif uuid in self.owed:
+            del self.owed[uuid]
+            await self._keep()
         return result
 
     async def _reset(self, uuid: GpuId) -> str:

@@ -66,6 +66,9 @@ async def check(
         return _unknown(action, f"not known: the release check took longer than {look_s:.0f} s")
     except OSError as error:
         return _unknown(action, f"not known: the release check failed: {error}")
+    if not left and scrub.wanted:
+        # An attempt that was to start there may never do so, or another device is not clean.
+        await scrub.owe(uuid for uuid in action.gpus if held or uuid not in alone)
     scrubbed = await scrub.of(alone) if not left and not held and alone else Scrubbed(NOT_CLEAN)
     held = {**held, **{uuid: f"{NOT_CLEARED}{why}" for uuid, why in scrubbed.failed.items()}}
     checks = {
