@@ -92,6 +92,12 @@ WIDE_CATCHES: Final = {
     "services/node_agent/drivers/child.py in _open": (
         "the bindings raise anything, on import too; each vendor is tried by itself"
     ),
+    "services/node_agent/jobs/closing.py in close": (
+        "a bug that the closing of one job meets must not end the agent of the others"
+    ),
+    "services/node_agent/device_work.py in check_release": (
+        "a bug that the check of one job meets must not end the agent of the others"
+    ),
     "services/node_agent/jobs/beginning.py in begin": (
         "a bug that the start of one job meets must not end the agent of the others"
     ),

@@ -5,6 +5,7 @@ and mode change works on a device at a time (`Scrub.turn`).
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Final
@@ -18,7 +19,7 @@ from libs.common.subjects import ask_node
 from libs.common.transport.bus import Bus
 from services.node_agent.core import actions as a
 from services.node_agent.core import observations as o
-from services.node_agent.core.state import State
+from services.node_agent.core.state import State, key_of
 from services.node_agent.devices import use_watch
 from services.node_agent.devices.attempts import slices_of_others, undivided
 from services.node_agent.devices.device_commands import Controlling, modes_of
@@ -37,12 +38,14 @@ from services.node_agent.health.resetting import reset
 from services.node_agent.health.returning import idle, watch
 from services.node_agent.health.scrubbing import Scrub
 from services.node_agent.jobs.means import Means
-from services.node_agent.jobs.release import check
+from services.node_agent.jobs.release import check, unknown
 
 # How long a release check may take beyond the time that a job's processes and pools have to go.
 CHECK_SLACK_S: Final = 10.0
 
 _encode = msgspec.msgpack.Encoder().encode
+
+logger = logging.getLogger(__name__)
 
 
 class DeviceWork:
@@ -158,7 +161,11 @@ class DeviceWork:
         """Report whether an attempt left its devices clean; sample them first if it failed."""
         if action.failed and action.gpus:
             await self.sampling().look()
-        self.tell(await self.checked(action))
+        try:
+            self.tell(await self.checked(action))
+        except Exception as error:  # a bug that one job meets must not end the agent
+            logger.exception("the release check of %s failed", key_of(action.ref))
+            self.tell(unknown(action, f"not known: the release check failed: {error!a}"))
 
     async def checked(self, action: a.CheckRelease) -> o.ReleaseChecked:
         """Return the result of a release check."""

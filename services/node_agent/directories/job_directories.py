@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
-from libs.common.errors import Refused
+from libs.common.errors import Refused, Unavailable
 from libs.common.model import AttemptRef, JobId
 from libs.common.safety.folder_walk import remove_tree
 from libs.common.transport.uploads import Bounds
@@ -80,6 +80,9 @@ LEASE: Final = "lease"
 # supervisors that are stopped or stuck.
 OVERRULE_NS: Final = 250_000_000
 KEEP_ALL: Final = Keep()
+# After so many tries the core kills the job.
+STOP_TRIES: Final = 5
+STOP_AGAIN_S: Final = 1.0
 
 logger = logging.getLogger(__name__)
 
@@ -119,7 +122,7 @@ class JobDirectories:
         self.lease = Lease(self.lease_path)
         await self.watchdog.start(lambda why, armed_ms: on_event(GuardChanged(why, armed_ms)))
         await asyncio.to_thread(_sweep, self.jobs_dir)
-        await self.kept.load()
+        self.loading = asyncio.create_task(self.kept.load())
         return [
             adopted_from(self.directory_of(ref), ref)
             for ref in (
@@ -131,6 +134,7 @@ class JobDirectories:
         if self.guard is not None:
             self.guard.cancel()
         self.unpacking.close()
+        await self.kept.close(self.loading)
         await self.watchdog.close(self.supervisors.serve())
         await self.supervisors.close()
         self.lease.close()
@@ -203,8 +207,14 @@ class JobDirectories:
         )
 
     async def stop(self, ref: AttemptRef, signal: int, grace_ms: int) -> None:
-        with contextlib.suppress(Refused):
-            await self.supervisors.stop(_key(ref), signal, grace_ms / 1000)
+        for _ in range(STOP_TRIES):
+            try:
+                with contextlib.suppress(Refused):
+                    await self.supervisors.stop(_key(ref), signal, grace_ms / 1000)
+                return
+            except Unavailable as error:
+                logger.warning("%s cannot be stopped yet: %s", key_of(ref), error)
+                await asyncio.sleep(STOP_AGAIN_S)
 
     async def kill(self, ref: AttemptRef) -> None:
         with contextlib.suppress(Refused):
@@ -314,7 +324,7 @@ class JobDirectories:
             await self.kept.add(key_of(ref), tenant)
 
     async def uncopied(self) -> Sequence[tuple[AttemptRef, int]]:
-        return self.kept.uncopied()
+        return await self.kept.uncopied()
 
     async def copied(self, ref: AttemptRef) -> None:
         self.kept.copied(key_of(ref))

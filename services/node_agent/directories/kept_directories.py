@@ -52,14 +52,39 @@ class KeptDirectories:
         self.unmarked: set[str] = set()
         self.markers: deque[str] = deque()
         self.pruning = asyncio.Lock()
+        self.loaded = asyncio.Event()
+        self.closed = False
 
     async def load(self) -> None:
-        """Add the directories that earlier agents left, the oldest first."""
-        scanned = await asyncio.to_thread(
-            lambda: [_scan(str(path.parent)) for path in self.jobs_dir.glob(f"*/{records.DONE}")]
-        )
-        for directory in sorted(scanned, key=lambda directory: directory.kept.ended_ns):
-            self._add(directory)
+        """Add the directories that earlier agents left, the oldest first.
+
+        Many files take minutes, so the agent registers meanwhile. Whatever needs all directories
+        waits for `loaded`.
+        """
+        try:
+            scanned = await asyncio.to_thread(self._scan_all)
+            for directory in sorted(scanned, key=lambda directory: directory.kept.ended_ns):
+                self._add(directory)
+        finally:
+            self.loaded.set()
+
+    def _scan_all(self) -> list[Scanned]:
+        """Read the directories from the disk; leave out those that cannot be read."""
+        found = []
+        for path in self.jobs_dir.glob(f"*/{records.DONE}"):
+            if self.closed:
+                break
+            try:
+                found.append(_scan(str(path.parent)))
+            except OSError as error:
+                logger.warning("%s is not pruned by this agent: %s", path.parent, error)
+        return found
+
+    async def close(self, loading: asyncio.Task[None]) -> None:
+        """End the task that loads."""
+        self.closed = True
+        loading.cancel()
+        await asyncio.gather(loading, return_exceptions=True)
 
     def hold(self, name: str) -> None:
         """Keep this directory from being pruned, until `copied` is called.
@@ -84,12 +109,18 @@ class KeptDirectories:
 
         Its own folders may hold many files, so a thread measures them.
         """
+        await self.loaded.wait()
         job_dir = f"{self.jobs_dir}/{name}"
-        flat = _scan_flat(job_dir, tenant)
-        self._add(flat if flat is not None else await asyncio.to_thread(_scan, job_dir))
+        try:
+            flat = _scan_flat(job_dir, tenant)
+            self._add(flat if flat is not None else await asyncio.to_thread(_scan, job_dir))
+        except OSError as error:
+            logger.warning("%s is not pruned by this agent: %s", job_dir, error)
 
     def _add(self, scanned: Scanned) -> None:
         kept = scanned.kept
+        if kept.name in self.kept:  # forgotten while the directories were read
+            return
         if scanned.is_pruned:
             self.markers.append(kept.name)
             return
@@ -105,6 +136,7 @@ class KeptDirectories:
 
         Bytes that could not be removed do not count as freed.
         """
+        await self.loaded.wait()
         async with self.pruning:
             chosen = surplus(self.shelves.values(), self.held, keep, time.time_ns())
             size = sum(kept.size_bytes for kept in chosen)
@@ -139,8 +171,9 @@ class KeptDirectories:
         if not shelf.kept:
             del self.shelves[kept.tenant]
 
-    def uncopied(self) -> list[tuple[AttemptRef, int]]:
+    async def uncopied(self) -> list[tuple[AttemptRef, int]]:
         """Return the attempts whose output is only here, with their ranks."""
+        await self.loaded.wait()
         return [(attempt_of(name), rank) for name, rank in self.held.items()]
 
     def copied(self, name: str) -> None:

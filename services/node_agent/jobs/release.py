@@ -63,9 +63,9 @@ async def check(
                 means=means,
             )
     except TimeoutError:
-        return _unknown(action, f"not known: the release check took longer than {look_s:.0f} s")
+        return unknown(action, f"not known: the release check took longer than {look_s:.0f} s")
     except OSError as error:
-        return _unknown(action, f"not known: the release check failed: {error}")
+        return unknown(action, f"not known: the release check failed: {error}")
     if not left and scrub.wanted:
         # An attempt that was to start there may never do so, or another device is not clean.
         await scrub.owe(uuid for uuid in action.gpus if held or uuid not in alone)
@@ -138,7 +138,7 @@ def _stopped(deadline: asyncio.Timeout) -> Iterator[None]:
         deadline.reschedule(loop.time() + left_s)
 
 
-def _unknown(action: a.CheckRelease, why: str) -> o.ReleaseChecked:
+def unknown(action: a.CheckRelease, why: str) -> o.ReleaseChecked:
     """Return the result of a check that did not end: no device of the attempt is clean."""
     checks = {PROCESSES: why, "devices": "held" if action.gpus else "free"}
     return o.ReleaseChecked(key_of(action.ref), checks, False, dict.fromkeys(action.gpus, why))

@@ -9,6 +9,7 @@ tests/integration/test_supervision_agent.py, test_supervision_lost_starts.py.
 
 import asyncio
 import binascii
+import contextlib
 import logging
 import os
 import signal
@@ -250,7 +251,8 @@ class SupervisorClient:
         job = self._job(key)
         if not job.exited:
             raise Refused(f"{key[0]} attempt {key[1]} has not ended: stop it first")
-        os.rename(f"{job.job_dir}/{records.MARKER}", f"{job.job_dir}/{records.DONE}")
+        with contextlib.suppress(FileNotFoundError):  # a person removed the directory
+            os.rename(f"{job.job_dir}/{records.MARKER}", f"{job.job_dir}/{records.DONE}")
         del self._jobs[key]
         self._known = [found for found in self._known if (found.job_id, found.attempt) != key]
         return job.tenant
