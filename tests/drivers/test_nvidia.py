@@ -1,5 +1,6 @@
 """The driver of NVIDIA's devices: the real binding over a library built from C."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 import pytest_asyncio
 from msgspec.structs import replace
 
-from libs.common.errors import Refused
+from libs.common.errors import Refused, Unavailable
 from libs.common.messages import ControlOrder
 from libs.common.model import Gpu, GpuId
 from services.node_agent.devices.device_commands import carry_out
@@ -325,6 +326,40 @@ async def test_reset_runs_nvidias_tool_with_its_own_deadline_and_reports_its_ref
     await driver.close()
     monkeypatch.setenv("PATH", str(tmp_path))
     assert await driver.control(SECOND, r.Reset()) == Lacking("nvidia-smi is not on PATH")
+    await driver.close()
+
+
+async def test_reset_goes_on_when_the_agent_stops_and_is_ended_at_its_deadline(
+    fakes: Fakes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool = tmp_path / "bin" / "nvidia-smi"
+    tool.parent.mkdir()
+    tool.write_text(
+        f"#!/bin/sh\necho begins\ntouch {tmp_path}/begun\nsleep 1\necho ends\n"
+        f"touch {tmp_path}/done\n"
+    )
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tool.parent), prepend=":")
+    driver = nvidia_alone()
+    await driver.inventory()
+    reset = asyncio.create_task(driver.control(SECOND, r.Reset()))
+    async with asyncio.timeout(10):
+        while not (tmp_path / "begun").exists():
+            await asyncio.sleep(0.01)
+    reset.cancel()
+    await asyncio.gather(reset, return_exceptions=True)
+    await driver.close()
+    async with asyncio.timeout(10):
+        while not (tmp_path / "done").exists():
+            await asyncio.sleep(0.01)
+    (tmp_path / "done").unlink()
+    driver = nvidia_alone()
+    await driver.inventory()
+    driver.vendors[0].process.reset_s = 0.5
+    with pytest.raises(Unavailable):
+        await driver.control(SECOND, r.Reset())
+    await asyncio.sleep(1)
+    assert not (tmp_path / "done").exists()
     await driver.close()
 
 

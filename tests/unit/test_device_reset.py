@@ -72,22 +72,31 @@ async def test_evidence_is_kept_and_a_device_that_answers_and_is_free_is_well() 
 
 
 @pytest.mark.parametrize(
-    ("uuid", "held", "full", "problem"),
+    ("uuid", "held", "problem"),
     [
-        ("GPU-n-0", "pid 5 holds it", False, "after its reset pid 5 holds it"),
-        ("GPU-n-7", "", False, "it does not answer after its reset"),
-        ("GPU-n-0", "", True, "No space left on device"),
+        ("GPU-n-0", "pid 5 holds it", "after its reset pid 5 holds it"),
+        ("GPU-n-7", "", "it does not answer after its reset"),
     ],
 )
-async def test_a_device_that_is_held_or_silent_or_without_kept_evidence_is_not_reset(
-    uuid: str, held: str, full: bool, problem: str
+async def test_a_device_that_is_held_or_silent_after_its_reset_is_not_well(
+    uuid: str, held: str, problem: str
 ) -> None:
     driver = Departing("n", 1) if uuid != GPU else SimulatedDriver("n", 1)
     if held:
         driver.held[GPU] = held
-    assert await reset(driver, Kept(full).keep, ResetDevice(GpuId(uuid), "xid 95")) == DeviceReset(
+    assert await reset(driver, Kept().keep, ResetDevice(GpuId(uuid), "xid 95")) == DeviceReset(
         GpuId(uuid), problem
     )
+
+
+async def test_a_full_disk_does_not_prevent_a_reset_and_the_log_has_the_evidence(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    found = await reset(SimulatedDriver("n", 1), Kept(full=True).keep, ResetDevice(GPU, "xid 95"))
+    assert found.problem == "" and found.checks["evidence"] == (
+        "in the agent's log, because it could not be saved: No space left on device"
+    )
+    assert '"reason": "xid 95"' in caplog.text
 
 
 async def test_a_device_that_still_asks_for_a_reset_or_does_not_stand_its_trial_is_not_well() -> (

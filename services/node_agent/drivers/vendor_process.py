@@ -102,7 +102,8 @@ class VendorProcess:
                 await self.close()
                 raise Silent(self.vendor, device, str(error), answers) from error
             except asyncio.CancelledError:
-                self._kill()
+                # The tool of a reset goes on to its end: the agent of this node may stop meanwhile.
+                self._kill(with_tool=not isinstance(ask.command, Reset))
                 raise
         return answers
 
@@ -177,11 +178,12 @@ class VendorProcess:
                 self.vendor,
             )
 
-    def _kill(self) -> asyncio.subprocess.Process | None:
+    def _kill(self, with_tool: bool = True) -> asyncio.subprocess.Process | None:
+        """Kill the child, and the vendor's tool that it runs."""
         child, self.child = self.child, None
         if child is not None and child.returncode is None:
             with suppress(ProcessLookupError):  # it has ended, but asyncio does not know yet
-                os.killpg(child.pid, signal.SIGKILL)
+                (os.killpg if with_tool else os.kill)(child.pid, signal.SIGKILL)
         return child
 
 

@@ -1,11 +1,14 @@
 """The reset of a free device: save evidence, because a reset clears it; reset; restore settings;
 check.
 
-The device is well if its driver accepted the reset, it answers, and nothing is left on it. Raises
-nothing: a failure is part of the observation.
+The device is well if its driver accepted the reset, it answers, and nothing is left on it. If the
+disk has no space for the evidence, it goes into the agent's log: a job may have filled the disk,
+and the device must not need a restart of the machine for that. Raises nothing: a failure is part of
+the observation. Tests: tests/unit/test_device_reset.py.
 """
 
 import json
+import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
@@ -28,6 +31,9 @@ Keep = Callable[[str, bytes], Awaitable[None]]
 # Returns why a device failed the burn-in; empty if it passed.
 BurnIn = Callable[[GpuId], Awaitable[str]]
 FREE: Final = "free"
+LOGGED: Final = "in the agent's log, because it could not be saved: "
+
+logger = logging.getLogger(__name__)
 
 
 async def untried(uuid: GpuId) -> str:
@@ -47,9 +53,7 @@ async def reset(
             "at_ns": time.time_ns(),
             "sample": msgspec.to_builtins(before),
         }
-        await keep(
-            f"evidence-{uuid}-{evidence['at_ns']}.json", json.dumps(evidence, indent=1).encode()
-        )
+        where = await _kept(keep, f"evidence-{uuid}-{evidence['at_ns']}.json", evidence)
         if (refused := await _refused(driver, uuid)) is not None:
             return refused
         put_back = tuple([await carry_out(driver, order) for order in action.controls])
@@ -59,9 +63,20 @@ async def reset(
         found = (
             DeviceReset(uuid, f"after its reset the burn-in failed: {failed}") if failed else found
         )
-        return replace(found, controls=put_back)
+        checks = {**found.checks, **where} if not found.problem else found.checks
+        return replace(found, checks=checks, controls=put_back)
     except (MusterError, OSError) as error:
         return DeviceReset(uuid, str(error))
+
+
+async def _kept(keep: Keep, name: str, evidence: Mapping[str, object]) -> dict[str, str]:
+    """Save the evidence; return an entry for the checks if only the agent's log has it."""
+    try:
+        await keep(name, json.dumps(evidence, indent=1).encode())
+    except OSError as error:
+        logger.error("%s cannot be saved (%s); its content: %s", name, error, json.dumps(evidence))
+        return {"evidence": f"{LOGGED}{error}"}
+    return {}
 
 
 async def _refused(driver: Driver, uuid: GpuId) -> DeviceReset | None:

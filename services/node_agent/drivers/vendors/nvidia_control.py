@@ -3,6 +3,7 @@
 NVML has no call for a reset: NVIDIA's own tool resets, while this process has no device open.
 """
 
+import os
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -85,17 +86,23 @@ def limits(vendor: Any, device: str, handle: Any) -> dict[str, Any]:  # noqa: AN
 def _reset(vendor: Any, device: str) -> Done | Lacking:  # noqa: ANN401
     """Reset with NVIDIA's tool.
 
-    The agent's deadline covers the tool: it is killed with this process's group."""
+    The agent's deadline covers the tool: it is killed with this process's group. If the agent stops
+    meanwhile, the tool goes on alone, so its output goes into memory and not through a pipe."""
     tool = shutil.which(RESET_TOOL)
     if tool is None:
         return Lacking(f"{RESET_TOOL} is not on PATH")
     vendor.close()
-    try:
-        done = subprocess.run(
-            [tool, "--gpu-reset", "-i", device], capture_output=True, text=True, check=False
-        )
-    finally:
-        vendor.open()
-    if done.returncode != 0:
-        raise Refusal(words(done.stdout + done.stderr))
+    with os.fdopen(os.memfd_create(RESET_TOOL), "w+", errors="replace") as said:
+        try:
+            done = subprocess.run(
+                [tool, "--gpu-reset", "-i", device],
+                stdout=said,
+                stderr=subprocess.STDOUT,
+                check=False,
+            )
+        finally:
+            vendor.open()
+        if done.returncode != 0:
+            said.seek(0)
+            raise Refusal(words(said.read()))
     return Done()
