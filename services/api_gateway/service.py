@@ -21,6 +21,7 @@ from libs.common.errors import Unavailable
 from libs.common.messages.channel_messages import WINDOW_BYTES
 from libs.common.process.cancellation import before, end_all
 from libs.common.process.clock import SystemClock
+from libs.common.process.open_files import raise_limit
 from libs.common.process.serving_tasks import serve_together, until
 from libs.common.settings.settings import Settings
 from libs.common.transport import signed_snapshots
@@ -39,7 +40,7 @@ from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.app import create_app
 from services.api_gateway.http.connection import Connection
 from services.api_gateway.http.listeners import listeners
-from services.api_gateway.http.places import Places, places_by_files, raise_limit
+from services.api_gateway.http.places import Places, places_by_files
 from services.api_gateway.http.socket_protocol import SocketProtocol
 from services.api_gateway.http.tls import Certificates
 

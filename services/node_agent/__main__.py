@@ -18,6 +18,7 @@ from libs.common.process import service
 from libs.common.process.agent_names import name_on_machine
 from libs.common.process.cancellation import before
 from libs.common.process.clock import SystemClock
+from libs.common.process.open_files import raise_limit
 from libs.common.process.pulse import CORE, HEARTBEATS, Pulse
 from libs.common.settings.settings import Settings
 from libs.common.transport.bus_nats import NatsBus
@@ -76,6 +77,8 @@ from services.node_agent.watchdog.lease_watchdog import Fence
 
 ENFORCED: Final = "enforced"
 USERS: Final = "users"
+# As in the agent's unit. A job, a container and a connection need a few files each.
+FILES_MAX: Final = 1 << 16
 
 logger = logging.getLogger(__name__)
 
@@ -83,6 +86,7 @@ logger = logging.getLogger(__name__)
 async def main(settings: Settings, stop: asyncio.Event) -> None:
     """Run the agent. Raises Refused for invalid settings, and what `Agent.run` raises."""
     check_settings(settings)
+    raise_limit(FILES_MAX)
     state_dir = Path(settings.state)
     driver = _driver(settings)
     home = _home(settings)

@@ -6,6 +6,7 @@ The test is its scheduler.
 import asyncio
 import contextlib
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -36,6 +37,7 @@ from libs.common.transport.connection_nats import connect
 from libs.common.transport.kv_nats import KvOutputs, create_buckets
 from libs.common.transport.log_jetstream import JetStreamLog, create_stream
 from libs.embedded import servers
+from services.node_agent.__main__ import FILES_MAX
 from services.node_agent.machine.cgroup_files import CONTROLLERS
 from tests import cgroups
 
@@ -220,6 +222,8 @@ async def test_a_job_outlives_an_agent_that_was_killed(cluster: Cluster) -> None
     await cluster.until(f.NodeRegistered)
     await cluster.start("j", "echo kept; while [ ! -e go ]; do sleep 0.02; done; exit 5", 1)
     await cluster.until(f.JobStarted)
+    soft, hard = resource.prlimit(first.pid, resource.RLIMIT_NOFILE)
+    assert soft in {hard, FILES_MAX} or soft > FILES_MAX
     first.kill()
     first.wait()
     second = cluster.agent()

@@ -5,6 +5,7 @@ attempt.
 import asyncio
 import errno
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -18,6 +19,7 @@ import pytest
 from supervision_world import PATIENT, WAIT_S, World, gone, kill, world_at
 
 from libs.common.errors import Refused
+from libs.common.process.open_files import first_limit, raise_limit
 from services.node_agent.machine import processes
 from services.node_agent.supervision import agent_socket, control_client, lost, output
 from services.node_agent.supervision.agent_socket import AGENT_SOCKET
@@ -334,15 +336,25 @@ async def test_a_large_environment_is_carried(world: World) -> None:
     ] == 0
 
 
+async def test_job_has_the_limit_of_open_files_that_the_agent_had_first(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (300, hard))
+    first_limit.cache_clear()
+    try:
+        raise_limit()
+        async with world_at(tmp_path / "agent") as world:
+            assert (await world.run("job", "ulimit -Sn; ulimit -Hn"))["exit_code"] == 0
+            data = output.read(world.supervisors.job_dir(("job", 1)), "stdout", 0, 100)[1]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        first_limit.cache_clear()
+    assert data == f"300\n{hard}\n".encode()
+
+
 def test_the_zygote_survives_what_it_cannot_read(tmp_path: Path) -> None:
     ours, theirs = socket.socketpair()
-    line = [
-        sys.executable,
-        "-I",
-        "-S",
-        str(ROOT / "services/node_agent/supervisor/zygote.py"),
-        "{}",
-    ]
+    program = str(ROOT / "services/node_agent/supervisor/zygote.py")
+    line = [sys.executable, "-I", "-S", program, "{}"]
     with theirs:
         zygote = subprocess.Popen(line, stdin=theirs)
     with ours, ours.makefile("rb") as replies:

@@ -8,15 +8,12 @@ are bounded elsewhere (`libs/common/open_share.py`). An answer that was just wri
 Tests: tests/unit/test_gateway_places.py, tests/attack/test_slow_clients.py.
 """
 
-import logging
 import resource
 from collections import OrderedDict
 from typing import Final, Protocol
 
 # A gateway needs at least so many files for clients.
 PLACES_MIN: Final = 64
-
-logger = logging.getLogger(__name__)
 
 
 class Holder(Protocol):
@@ -73,17 +70,3 @@ def places_by_files() -> Places:
     if files == resource.RLIM_INFINITY:
         files = 1 << 20
     return Places(max(PLACES_MIN, files // 2))
-
-
-def raise_limit() -> None:
-    """Let this process have as many files open as its hard limit allows.
-
-    The soft limit is often 1,024, for programs that use select(), which this one does not.
-    """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == hard:
-        return
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    except (OSError, ValueError) as error:
-        logger.warning("the limit of open files stays at %d: %s", soft, error)

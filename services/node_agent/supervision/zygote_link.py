@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from libs.common.process.open_files import first_limit
 from services.node_agent.supervisor import order, zygote
 
 TRIES = 5
@@ -187,6 +188,6 @@ def _run_zygote(descriptor: int, log_path: str, home: dict[str, str]) -> "subpro
             stdin=descriptor,
             stdout=log,
             stderr=log,
-            env=ZYGOTE_ENVIRONMENT,
+            env={**ZYGOTE_ENVIRONMENT, zygote.OPEN_FILES: str(first_limit())},
             start_new_session=True,
         )

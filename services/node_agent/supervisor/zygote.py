@@ -3,7 +3,8 @@
 The agent runs it as `python -I -S zygote.py CGROUPS` with a stream socket as descriptor 0. CGROUPS
 is `cgroups.Home.dirs` as JSON. Each frame on the socket is one order (`order.py`) and gets one
 reply, in order. Supervisors are forked ahead and serve again (`pool.py`), so that hardly any order
-waits for a fork. The zygote survives bad orders and exits when the socket closes, that is when the
+waits for a fork. Jobs get the limit of open files that the agent had before it raised its own
+(OPEN_FILES). The zygote survives bad orders and exits when the socket closes, that is when the
 agent dies; supervisors live on. It is the next subreaper, and kills what a killed supervisor leaves
 behind. Tests: tests/integration/test_supervision_agent.py.
 """
@@ -12,6 +13,7 @@ import contextlib
 import gc
 import json
 import os
+import resource
 import signal
 import socket
 import sys
@@ -25,6 +27,8 @@ ORPHAN_SWEEPS = 100
 ORPHAN_SWEEP_S = 0.01
 # A garbage collection writes to every object's header: a forked supervisor would copy those pages.
 GC_THRESHOLD = 50_000
+# The variable that has the soft limit of open files.
+OPEN_FILES = "OPEN_FILES"
 
 
 def main() -> None:
@@ -36,6 +40,7 @@ def main() -> None:
     from services.node_agent.machine import processes
 
     _reset_signals()
+    _limit_files()
     os.chdir("/")
     processes.prctl(processes.PR_SET_CHILD_SUBREAPER, 1)
     processes.prctl(
@@ -169,6 +174,13 @@ def _reset_signals() -> None:
         signal.signal(number, signal.SIG_DFL)
     for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, signal.SIGTERM):
         signal.signal(number, _noted)
+
+
+def _limit_files() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = int(os.environ.get(OPEN_FILES, soft))
+    if wanted != soft:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _noted(number: int, frame: FrameType | None) -> None:
