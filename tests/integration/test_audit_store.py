@@ -46,6 +46,33 @@ def test_commits_are_read_after_a_sequence_and_up_to_a_limit(store: Store) -> No
     assert list(store.commits(after=600)) == []
 
 
+@pytest.mark.parametrize("page", [1, 2, 256])
+def test_commits_of_several_kinds_are_read_once_and_in_order(
+    store: Store, page: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.audit.store.store.PAGE", page)
+    charge, placed, closed = (
+        {"kind": kind, "job_id": "j"} for kind in ("usage.charged", "job.placed", "job.closed")
+    )
+    quota, scheduler = subjects.QUOTA, subjects.SCHEDULER
+    store.append(
+        [
+            commit(1, charge, subject=quota),
+            commit(2, placed, closed, placed, subject=scheduler),
+            commit(3, charge, charge, subject=quota),
+            commit(4, {"kind": "job.rejected", "job_id": "j"}, subject=scheduler),
+            commit(5, closed, subject=scheduler),
+            commit(6, charge, subject=quota, at_ns=5),
+            commit(7, placed, subject=scheduler),
+            commit(8, charge, subject=quota, at_ns=900),
+        ]
+    )
+    kinds = ("usage.charged", "job.placed", "job.closed")
+    assert [each.seq for each in store.of_kinds(kinds, 10, 100)] == [1, 2, 3, 5, 7]
+    assert [each.seq for each in store.of_kinds(kinds[:1], 0, 1_000)] == [1, 3, 6, 8]
+    assert list(store.of_kinds((), 0, 1_000)) == []
+
+
 def test_a_commit_with_a_time_in_the_future_does_not_keep_the_log_from_being_trimmed(
     store: Store,
 ) -> None:
