@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from msgspec.structs import replace
 
+from libs.common.model import JobId
 from libs.common.transport.uploads import MemoryUploads
 from services.api_gateway.access.shares import RECEIVING_MAX
+from services.api_gateway.http import upload_room
 from services.api_gateway.http.upload_room import COUNTED_BYTES_MIN
 from tests.integration.gateway_world import World, gateway_world
 from tests.integration.test_openai_failures import until
@@ -71,6 +74,24 @@ async def test_a_tenant_that_uses_its_share_of_the_bucket_leaves_room_for_others
     async with world.as_("member", "ada", "physics") as ada:
         await sent(ada, SHARE)
         assert len(stored(world, "physics")) == 1
+
+
+async def test_the_walk_over_all_jobs_lets_others_in_and_sees_new_jobs(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upload_room, "SCAN_SLICE", 1)
+    await sent(world, 0)
+    ids = [JobId((await world.submit(upload=name(0)))["id"]) for _ in range(4)]
+    walk = asyncio.create_task(upload_room._needed(world.gateway))
+    for _ in range(2):
+        await asyncio.sleep(0)
+    assert not walk.done()
+    cluster, late = world.gateway.cluster, JobId("late")
+    first = cluster.jobs[ids[0]]
+    spec = replace(first.spec, upload=name(1))
+    cluster.jobs[late] = replace(first, job_id=late, seq=cluster.seq + 1, spec=spec)
+    world.gateway.index.touch(late)
+    assert sorted(await walk) == sorted([("default", name(0)), ("default", name(1))])
 
 
 async def test_archives_that_no_live_job_uses_make_way_for_new_ones_of_their_tenant(

@@ -66,7 +66,7 @@ async def prune(request: Request) -> Response:
 async def _uploads(gateway: Gateway, ask: PruneAsk) -> list[Upload]:
     """Remove old uploads (not with `dry_run`) and return them. Raises Unavailable."""
     listed = await gateway.uploads.listed()
-    needed = uploads_in_use(gateway)
+    needed = await uploads_in_use(gateway)
     found = old_uploads(listed, needed, ask, gateway.clock.wall_ns())
     return [each for each in found if ask.dry_run or await removed(gateway, each, needed)]
 

@@ -5,20 +5,24 @@ A tenant's archives may need at most four times what is free in the bucket, as w
 Archives of other tenants stay. Tests: tests/attack/test_upload_floods.py.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Container
 from contextlib import asynccontextmanager
 from typing import Final
 
 from libs.common.messages import PruneAsk
 from libs.common.open_share import FREE_TIMES
-from libs.common.state.needed_uploads import needed_uploads
+from libs.common.state.needed_uploads import Uploads, of_jobs, of_models
 from libs.common.transport.uploads import Space, Upload
 from services.api_gateway.gateway import Gateway
 from services.api_gateway.intents.prune_intents import old_uploads
 from services.api_gateway.problems import Problem
+from services.api_gateway.views.index import Place
 
 # Each archive counts as at least this many bytes, which bounds the number of archives.
 COUNTED_BYTES_MIN: Final = 64 << 10
+# Jobs that are looked at before other requests are served.
+SCAN_SLICE: Final = 500
 
 
 @asynccontextmanager
@@ -43,7 +47,7 @@ async def room_for(
         yield None
         if _missing(gateway, await gateway.uploads.space(), tenant, counted) <= 0:
             return
-        needed, now_ns = needed_uploads(gateway.cluster), gateway.clock.wall_ns()
+        needed, now_ns = await _needed(gateway), gateway.clock.wall_ns()
         if await turns.undo(gateway.uploads, key, needed, now_ns):
             raise _full(tenant)
 
@@ -55,7 +59,7 @@ async def _make(gateway: Gateway, tenant: str, counted: int) -> None:
     if missing <= 0:
         return
     own = [upload for upload in space.uploads if upload.tenant == tenant]
-    needed, now_ns = uploads_in_use(gateway), gateway.clock.wall_ns()
+    needed, now_ns = await uploads_in_use(gateway), gateway.clock.wall_ns()
     old = old_uploads(own, needed, PruneAsk(keep_bytes=0), now_ns)
     if sum(map(_counted, old)) < missing:
         raise _full(tenant)
@@ -68,13 +72,28 @@ async def _make(gateway: Gateway, tenant: str, counted: int) -> None:
         raise _full(tenant)
 
 
-def uploads_in_use(gateway: Gateway) -> dict[tuple[str, str], None]:
+async def uploads_in_use(gateway: Gateway) -> Uploads:
     """Return the archives that stay: those of active jobs and models, those that a request of this
     gateway found within the last hour, and those that it is storing.
     """
-    turns = gateway.shares.uploads
+    needed, turns = await _needed(gateway), gateway.shares.uploads
     young = turns.young(gateway.clock.wall_ns())
-    return needed_uploads(gateway.cluster) | dict.fromkeys((*young, *turns.storing))
+    return needed | dict.fromkeys((*young, *turns.storing))
+
+
+async def _needed(gateway: Gateway) -> Uploads:
+    """Return the archives of active jobs and deployed models.
+
+    Other requests are served between parts of the list. Jobs that are submitted meanwhile are at
+    its end.
+    """
+    last, found = Place(0, 0), Uploads()
+    while places := gateway.index.listed(last, SCAN_SLICE):
+        jobs = (gateway.cluster.jobs.get(place.job_id) for place in places)
+        found |= dict.fromkeys(of_jobs(job for job in jobs if job is not None))
+        last = places[-1]
+        await asyncio.sleep(0)
+    return found | dict.fromkeys(of_models(gateway.cluster))
 
 
 async def removed(gateway: Gateway, upload: Upload, needed: Container[tuple[str, str]]) -> bool:
