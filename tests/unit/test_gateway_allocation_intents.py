@@ -98,7 +98,7 @@ def test_an_extension_is_counted_from_the_end_that_is_known() -> None:
     wanted = f.AllocationExtended(
         job_id=J, attempt=2, expires_ns=BEGAN_NS + 3_660 * SECOND_NS, user="bob"
     )
-    assert intents.extension({"by": "1h", "user": "bob"}, held(), Cluster()) == wanted
+    assert intents.extension({"by": "1h", "user": "bob"}, held(), Cluster(), ()) == wanted
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_an_extension_is_counted_from_the_end_that_is_known() -> None:
 )
 def test_an_extension_that_means_nothing_is_refused(body: object) -> None:
     with pytest.raises(Refused):
-        intents.extension(body, held(), Cluster())
+        intents.extension(body, held(), Cluster(), ())
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_an_extension_that_means_nothing_is_refused(body: object) -> None:
 )
 def test_only_a_held_allocation_is_extended(state: str, said: str) -> None:
     with pytest.raises(Problem, match=said):
-        intents.extension({"by": 1}, held(state), Cluster())
+        intents.extension({"by": 1}, held(state), Cluster(), ())
 
 
 def test_ending_allocation_or_one_with_a_command_is_not_extended() -> None:
@@ -127,22 +127,23 @@ def test_ending_allocation_or_one_with_a_command_is_not_extended() -> None:
     stopped.stop_reason, cancelled.cancel = "expired", Cancel(1, 15)
     for job in (stopped, cancelled):
         with pytest.raises(Problem, match="was released or has ended"):
-            intents.extension({"by": 1}, job, Cluster())
+            intents.extension({"by": 1}, job, Cluster(), ())
     with pytest.raises(Problem, match="not an allocation"):
         intents.extension(
             {"by": 1},
             Job(job_id=J, spec=spec(), tenant=TenantId("t"), user="ada", seq=1, state="running"),
             Cluster(),
+            (),
         )
 
 
 def test_a_tenant_without_a_budget_left_keeps_what_it_holds_and_for_no_longer() -> None:
     limited = Tenant(TenantId("t"), gpu_hours=2)
     cluster = Cluster(tenants={TenantId("t"): limited})
-    assert intents.extension({"by": 1}, held(), cluster)
+    assert intents.extension({"by": 1}, held(), cluster, cluster.jobs.values())
     limited.spent_gpu_hours = 2
     with pytest.raises(Problem, match="budget"):
-        intents.extension({"by": 1}, held(), cluster)
+        intents.extension({"by": 1}, held(), cluster, cluster.jobs.values())
 
 
 def test_an_extension_beyond_what_the_budget_has_left_is_refused() -> None:
@@ -163,11 +164,11 @@ def test_an_extension_beyond_what_the_budget_has_left_is_refused() -> None:
         jobs={J: job, JobId("k"): other},
         tenants={TenantId("t"): Tenant(TenantId("t"), gpu_hours=2)},
     )
-    assert intents.extension({"by": left_s}, job, cluster)
+    assert intents.extension({"by": left_s}, job, cluster, cluster.jobs.values())
     with pytest.raises(
         Problem, match="GPU hours left of its budget of 2, and this extension needs"
     ):
-        intents.extension({"by": left_s + 1}, job, cluster)
+        intents.extension({"by": left_s + 1}, job, cluster, cluster.jobs.values())
 
 
 @pytest.mark.parametrize(
@@ -198,7 +199,7 @@ def test_no_extension_reaches_into_a_reservation_of_others(
     )
     cluster = Cluster(reservations={"course": kept})
     if not refused:
-        assert intents.extension({"by": "1m"}, job, cluster)
+        assert intents.extension({"by": "1m"}, job, cluster, cluster.jobs.values())
         return
     with pytest.raises(Problem, match="course of its nodes begins at 1970-01-01T00:1"):
-        intents.extension({"by": "1m"}, job, cluster)
+        intents.extension({"by": "1m"}, job, cluster, cluster.jobs.values())

@@ -2,7 +2,7 @@
 
 from random import Random
 
-from libs.common.model import JobId, JobSpec, TenantId
+from libs.common.model import Allocation, JobId, JobSpec, TenantId
 from libs.common.state.cluster import Cluster, Job
 from services.api_gateway.views.index import JobIndex, Place
 
@@ -65,3 +65,24 @@ def test_a_page_reads_only_its_own_places() -> None:
     for number in range(1, 1_001):
         add(index, f"j{number}", number)
     assert [place.seq for place in index.listed(Place(500, 1 << 62), 2)] == [501, 502]
+
+
+def test_allocations_are_found_by_tenant_until_they_are_forgotten() -> None:
+    cluster = Cluster()
+    for number in range(4):
+        each = job(f"j{number}", number)
+        if number % 2:
+            each.spec = JobSpec(command=(), allocation=Allocation(expires_s=60))
+        cluster.jobs[each.job_id] = each
+    index = JobIndex(cluster)
+    assert [each.job_id for each in index.allocations_of("default")] == ["j1", "j3"]
+    assert index.allocations_of("other") == []
+    for number in range(4):
+        job_id = JobId(f"j{number}")
+        cluster.jobs[job_id].state = "completed"
+        index.touch(job_id)
+    for gone, left in (("j0", ["j1", "j3"]), ("j1", ["j3"]), ("j2", ["j3"]), ("j3", [])):
+        del cluster.jobs[JobId(gone)]
+        index.forget_gone()
+        assert [each.job_id for each in index.allocations_of("default")] == left
+    assert not index.allocations

@@ -15,7 +15,7 @@ from libs.common.state.tenant import Tenant
 def left_share_ms(cluster: Cluster, tenant: Tenant, held: Iterable[Job]) -> int:
     """Return what is left, in hundredths of a GPU times milliseconds; below 0: overdrawn.
 
-    `held` are the allocations on nodes, of all tenants.
+    `held` are the allocations on nodes, of this tenant or of all.
     """
     ended = sum(
         charge.share_ms for charge in cluster.uncharged.values() if charge.tenant == tenant.tenant

@@ -111,7 +111,8 @@ async def extend(request: Request, ref: str) -> Response:
     read(request, Query)
     body = await signed_body_of(request)
     gateway, job = gateway_of(request), job_to_change(request, ref)
-    await gateway.record(allocation_intents.extension(body, job, gateway.cluster))
+    own = gateway.index.allocations_of(job.tenant)
+    await gateway.record(allocation_intents.extension(body, job, gateway.cluster, own))
     return _answer_with(request, job)
 
 

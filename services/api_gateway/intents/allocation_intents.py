@@ -5,6 +5,7 @@ An allocation is a job whose command only waits. Its placement fields are those 
 Pure. Tests: tests/unit/test_gateway_allocation_intents.py.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 from msgspec.structs import replace
@@ -85,8 +86,8 @@ def _container(given: object) -> object:
     return {**values, "entrypoint": []}
 
 
-def extension(body: object, job: Job, cluster: Cluster) -> AllocationExtended:
-    """Return the fact for `PATCH /v1/allocations/{ref}`.
+def extension(body: object, job: Job, cluster: Cluster, own: Iterable[Job]) -> AllocationExtended:
+    """Return the fact for `PATCH /v1/allocations/{ref}`. `own` are all allocations of its tenant.
 
     Raises Refused, and Problem 409 if the allocation has not been placed, was released, its tenant
     has too few GPU hours left, or its nodes are reserved for others before the new end.
@@ -111,7 +112,7 @@ def extension(body: object, job: Job, cluster: Cluster) -> AllocationExtended:
         raise Problem(409, text, state=job.state, id=job.job_id)
     tenant = cluster.tenants.get(job.tenant)
     if tenant is not None and tenant.gpu_hours:
-        _check_budget(cluster, tenant, share_of(job) * by_s * 1_000)
+        _check_budget(cluster, tenant, own, share_of(job) * by_s * 1_000)
     expires_ns = job.expires_ns + by_s * SECOND_NS
     if expires_ns - job.placed_ns > YEAR_S * SECOND_NS:
         raise Refused(
@@ -143,13 +144,9 @@ def _check_reservations(cluster: Cluster, job: Job, expires_ns: int) -> None:
             raise Problem(409, text)
 
 
-def _check_budget(cluster: Cluster, tenant: Tenant, share_ms: int) -> None:
+def _check_budget(cluster: Cluster, tenant: Tenant, own: Iterable[Job], share_ms: int) -> None:
     """Raise Problem 409 if the tenant's budget has less than `share_ms` left."""
-    held = [
-        job
-        for job in cluster.jobs.values()
-        if job.spec.allocation is not None and job.state in job_life.ON_NODES
-    ]
+    held = [job for job in own if job.state in job_life.ON_NODES]
     left = left_share_ms(cluster, tenant, held)
     if tenant.exhausted or left < share_ms:
         text = (

@@ -52,6 +52,8 @@ class JobIndex:
         self.state_of: dict[JobId, tuple[str, str]] = {}
         self.counts: Counter[str] = Counter()
         self.ended: deque[JobId] = deque()
+        # The allocations of each tenant that has some.
+        self.allocations: dict[str, dict[JobId, None]] = {}
         self._added = 0
         if whole:
             for _ in self.filled():
@@ -110,6 +112,10 @@ class JobIndex:
         end = bisect_left(places, before)
         return places[max(0, end - count) : end][::-1]
 
+    def allocations_of(self, tenant: str) -> list[Job]:
+        """Return the allocations of a tenant, at no cost for its other jobs."""
+        return [self.cluster.jobs[job_id] for job_id in self.allocations.get(tenant, ())]
+
     def named(self, name: str, visible: Visible) -> Job | None:
         """Return the latest visible live job of that name, else the latest visible one."""
         latest = None
@@ -148,6 +154,8 @@ class JobIndex:
             self.ids.append(job.job_id)
         if name:
             self.by_name.setdefault(name, []).append(job.job_id)
+        if job.spec.allocation is not None:
+            self.allocations.setdefault(job.tenant, {})[job.job_id] = None
         self.state_of[job.job_id] = (job.state, name)
         self.counts[job.state] += 1
 
@@ -160,6 +168,10 @@ class JobIndex:
         del of_tenant[bisect_left(of_tenant, place)]
         if not of_tenant:
             del self.by_tenant[place.tenant]
+        if job_id in (held := self.allocations.get(place.tenant, {})):
+            del held[job_id]
+            if not held:
+                del self.allocations[place.tenant]
         at = bisect_left(self.ids, job_id)
         if self.ids[at : at + 1] == [job_id]:
             del self.ids[at]
