@@ -14,11 +14,12 @@ import pytest
 from services.api_gateway.openai import waking
 from services.api_gateway.openai.catalogue import Listed
 from services.api_gateway.serving.fairness import SECOND_NS
+from services.api_gateway.serving.routing import MS_NS
 from tests.integration.gateway_world import World
 from tests.integration.openai_replica import Replica
 from tests.integration.openai_world import CHAT, error_of, served
 from tests.integration.test_openai_failures import counted, replicas_world, until
-from tests.integration.test_openai_queues import queue_of, waiting
+from tests.integration.test_openai_queues import blocked, body, queue_of, waiting
 
 
 class Scaling(Listed):
@@ -197,3 +198,24 @@ async def test_a_wake_is_learnt_also_if_no_request_waits_any_more(
             wake(world, replica)
             queue.refresh()
             assert (times.left_ns(0) != learnt_ns) == (forgotten_ns > 0)
+
+
+async def test_the_report_says_how_long_ago_the_last_request_was(tmp_path: Path) -> None:
+    async with replicas_world(tmp_path, 1) as (world, _):
+        queue = queue_of(world)
+        assert queue.demand().idle_ms is None
+        began_ns = queue.now_ns()
+        await world.ask("POST", CHAT, json=body(1, delay_s=0))
+        demand = queue.demand()
+        assert (demand.outstanding, demand.waiting) == (0, 0), "the request has ended"
+        assert demand.idle_ms is not None
+        assert demand.idle_ms <= (queue.now_ns() - began_ns) // MS_NS
+        await asyncio.sleep(0.05)
+        later = queue.demand().idle_ms
+        assert later is not None and later >= demand.idle_ms + 49
+        async with blocked(world):
+            await asyncio.sleep(0.05)
+            held_ns = queue.now_ns()
+        await until(lambda: queue.demand().outstanding == 0)
+        ended = queue.demand().idle_ms
+        assert ended is not None and ended <= (queue.now_ns() - held_ns) // MS_NS

@@ -104,6 +104,30 @@ def test_an_idle_model_loses_its_last_replica_only_if_it_may() -> None:
     assert after(kept, idle, 2_000).replicas == 1
 
 
+def test_a_model_is_idle_since_its_last_request_not_since_the_last_report_that_saw_one() -> None:
+    idle = CALM._replace(replicas=1, ready=1, first_token_p90_ns=0, outstanding=0)
+    law = Autoscaling(TARGETS)
+    assert after(law, idle._replace(idle_ns=0), 400).replicas == 1
+    assert after(law, idle._replace(idle_ns=100 * SECOND_NS), 0, 500).replicas == 1
+    assert after(law, idle._replace(idle_ns=299 * SECOND_NS), 0, 699).replicas == 1
+    assert after(law, idle._replace(idle_ns=300 * SECOND_NS), 0, 700).replicas == 0
+
+
+def test_an_idle_time_below_zero_counts_as_now() -> None:
+    idle = CALM._replace(replicas=1, ready=1, first_token_p90_ns=0, outstanding=0)
+    law = Autoscaling(TARGETS)
+    law.decide(idle._replace(idle_ns=-(1 << 62)), 0)
+    law.decide(idle._replace(idle_ns=-(1 << 62)), SECOND_NS)
+    assert after(law, idle, 0, 301).replicas == 0
+
+
+def test_an_old_request_does_not_put_a_model_to_sleep_that_the_law_saw_busy() -> None:
+    law = Autoscaling(TARGETS)
+    law.decide(CALM._replace(replicas=1, ready=1, outstanding=1), 0)
+    idle = CALM._replace(replicas=1, ready=1, first_token_p90_ns=0, outstanding=0)
+    assert after(law, idle._replace(idle_ns=900 * SECOND_NS), 299).replicas == 1
+
+
 def test_growth_is_bounded_by_what_ran_a_minute_ago() -> None:
     asleep = CALM._replace(replicas=0, ready=0, waiting_tokens=1 << 40)
     assert Autoscaling(TARGETS).decide(asleep, 0).held_by == autoscaling.GROWS_SLOWLY

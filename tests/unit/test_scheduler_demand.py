@@ -1,7 +1,9 @@
 """Demand for models: reports of gateways become changes of the number of replicas."""
 
+import msgspec
+
 from libs.common import facts as f
-from libs.common.messages.outstanding import ModelDemand, Outstanding
+from libs.common.messages.outstanding import ModelDemand, Outstanding, decode_outstanding, encode
 from libs.common.scaling_targets import ScalingTargets
 from libs.common.state import model_view
 from services.scheduler.models.autoscaling import SECOND_NS
@@ -40,6 +42,36 @@ def test_an_idle_model_loses_its_last_replica_and_a_waiting_request_brings_one_b
     (law,) = follow(world, demand, ModelDemand(waiting=1, waiting_tokens=40), 1)
     assert "0 replicas ready, 1 outstanding, 40 tokens wait" in law
     assert world.living() == ["chat-2"]
+
+
+def test_requests_that_end_between_two_reports_keep_the_last_replica() -> None:
+    world, demand = world_of(), Demand()
+    for _ in range(20):
+        assert follow(world, demand, ModelDemand(idle_ms=1_500), 10) == []
+    assert world.living() == ["chat-1"]
+    laws = [
+        follow(world, demand, ModelDemand(idle_ms=seconds * 1_000 + 500), 1)
+        for seconds in range(2, 61)
+    ]
+    assert [bool(law) for law in laws] == [False] * 58 + [True]
+    assert world.living() == []
+
+
+def test_the_gateway_with_the_last_request_decides_how_long_a_model_is_idle() -> None:
+    world, demand = world_of(), Demand()
+    for second in range(200):
+        now_ns = (1_000 + second) * SECOND_NS
+        for gateway, idle_ms in {"g-1": None, "g-2": 900_000, "g-3": 400}.items():
+            report = Outstanding(1, demand={"chat": ModelDemand(idle_ms=idle_ms)})
+            demand.hear(gateway, report, now_ns)
+        assert demand.wanted(world.cluster, now_ns) == ()
+
+
+def test_reports_of_older_and_newer_gateways_can_be_read() -> None:
+    older = msgspec.msgpack.encode({"seq": 1, "demand": {"chat": {"outstanding": 2}}})
+    assert decode_outstanding(older).demand["chat"] == ModelDemand(outstanding=2, idle_ms=None)
+    newer = Outstanding(1, demand={"chat": ModelDemand(idle_ms=7)})
+    assert decode_outstanding(encode(newer)) == newer
 
 
 def test_requests_beyond_the_wanted_concurrency_add_replicas_up_to_the_bound() -> None:

@@ -15,7 +15,8 @@ class ModelDemand(msgspec.Struct, frozen=True):
 
     `outstanding` are at replicas, `waiting` have none yet, `waiting_tokens` is their input. The
     90th percentiles are those of the last half minute, 0 without a request; `tokens_per_s` is the
-    input that all replicas take from this gateway.
+    input that all replicas take from this gateway. `idle_ms` is the time since a request last began
+    or ended here: None if there was none, and in reports of older gateways.
     """
 
     outstanding: int = 0
@@ -24,6 +25,7 @@ class ModelDemand(msgspec.Struct, frozen=True):
     first_token_p90_us: int = 0
     per_token_p90_us: int = 0
     tokens_per_s: int = 0
+    idle_ms: int | None = None
 
 
 class Outstanding(msgspec.Struct, frozen=True):

@@ -32,7 +32,7 @@ from services.api_gateway.serving.fairness import SECOND_NS, Flow
 from services.api_gateway.serving.late_binding import LateBinding, Ticket
 from services.api_gateway.serving.prefix_index import chain
 from services.api_gateway.serving.prefix_space import PrefixSpace
-from services.api_gateway.serving.routing import Prompt
+from services.api_gateway.serving.routing import MS_NS, Prompt
 from services.api_gateway.serving.token_estimate import TokenEstimate, script_of
 
 if TYPE_CHECKING:
@@ -68,6 +68,8 @@ class ModelQueue:
         self.adapters = ModelAdapters(self)
         self._waiting: dict[Ticket[Endpoint], Request] = {}
         self._tick: asyncio.TimerHandle | None = None
+        # When a request last began or ended; None before the first one.
+        self._used_ns: int | None = None
 
     def request(self, call: Call, tenant: str) -> Request:
         """Return the request of a call, with its estimated tokens.
@@ -90,6 +92,7 @@ class ModelQueue:
             tenant=tenant,
         )
         self.tries.budget.request()
+        self._used_ns = self.now_ns()
         known = self.gateway.cluster.tenants.get(TenantId(tenant))
         weight = max(1, known.weight) if known is not None else WEIGHT
         ticket: Ticket[Endpoint] = Ticket(
@@ -201,7 +204,7 @@ class ModelQueue:
         """Count the request no longer at its replica; learn from the usage of its answer."""
         ticket, now_ns = request.ticket, self.now_ns()
         assert ticket.sent is not None, "the request is not bound"
-        endpoint = ticket.sent.replica
+        self._used_ns, endpoint = now_ns, ticket.sent.replica
         usage = call.usage if call is not None else None
         if request.uncharged:
             self._charge(request)
@@ -263,6 +266,7 @@ class ModelQueue:
             first_token_p90_us=first_us,
             per_token_p90_us=per_token_us,
             tokens_per_s=self.rules.rate.per_s(now_ns),
+            idle_ms=None if self._used_ns is None else (now_ns - self._used_ns) // MS_NS,
         )
 
     def refuse_all(self, error: ApiError) -> None:

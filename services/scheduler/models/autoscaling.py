@@ -56,7 +56,8 @@ class Signals(NamedTuple):
     """The observations. `replicas` counts those that start too.
 
     `outstanding` counts waiting requests too. `replica_tokens_per_s` is the rate of one replica, 0
-    if it is not known.
+    if it is not known. `idle_ns` is the time since a request last began or ended, None if that is
+    not known: `outstanding` misses requests that end between two reports.
     """
 
     replicas: int
@@ -66,6 +67,7 @@ class Signals(NamedTuple):
     waiting_tokens: int
     outstanding: int
     replica_tokens_per_s: int
+    idle_ns: int | None = None
 
 
 class Scaling(NamedTuple):
@@ -98,6 +100,8 @@ class Autoscaling:
         """Return the number of replicas to have from now on. Call it about once a second."""
         if self._busy_ns is None or signals.waiting_tokens or signals.outstanding:
             self._busy_ns = now_ns
+        elif signals.idle_ns is not None:
+            self._busy_ns = max(self._busy_ns, now_ns - max(0, signals.idle_ns))
         pressure = self._mean(self._pressure(signals), now_ns)
         is_idle = now_ns - self._busy_ns >= self.targets.idle_ns
         if is_idle and self.targets.least == 0:

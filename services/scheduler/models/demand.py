@@ -90,6 +90,7 @@ class Demand:
         ready = model_view.ready_count(cluster, model)
         waiting = sum(each.waiting for each in reports)
         rate = sum(each.tokens_per_s for each in reports)
+        idle = [each.idle_ms * MS_NS for each in reports if each.idle_ms is not None]
         return Signals(
             replicas=model.wanted,
             ready=ready,
@@ -99,6 +100,7 @@ class Demand:
             waiting_tokens=max(waiting, sum(each.waiting_tokens for each in reports)),
             outstanding=waiting + sum(each.outstanding for each in reports),
             replica_tokens_per_s=rate // max(1, ready),
+            idle_ns=min(idle, default=None),
         )
 
 
