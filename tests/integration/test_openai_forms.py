@@ -16,6 +16,7 @@ from services.api_gateway.openai.catalogue import Listed
 from tests.integration.gateway_world import World, gateway_world
 from tests.integration.openai_replica import running
 from tests.integration.openai_world import Ledger, add_replicas, error_of, model_world, served
+from tests.integration.test_openai_failures import until
 from tests.integration.test_openai_named_models import deployed
 
 TRANSCRIBE = "/v1/audio/transcriptions"
@@ -124,8 +125,10 @@ async def test_a_form_that_does_not_end_is_a_408_and_blames_no_replica(tmp_path:
         await asyncio.sleep(60)
 
     async with model_world(tmp_path, model_body_ms=1_000) as (world, _):
+        world.gateway.meter = ledger = Ledger(10_000)
         async with world.session.post(world.url + TRANSCRIBE, data=for_ever(), headers=TYPE) as it:
             assert (await error_of(it, 408))["code"] == "timeout"
+        await until(lambda: ledger.settled == [0])  # no replica had the whole form
         async with world.session.post(
             world.url + TRANSCRIBE, data=form(("model", "m"), ("file", b"short"))
         ) as found:

@@ -40,19 +40,25 @@ async def ask(world: World, **fields: Any) -> str:
         return await response.text()
 
 
+# How long a replica waits; then it cuts the connection, answers 503 ("busy"), or does as asked.
+Step = tuple[float, bool | str]
+
+
 class Scripted(Replica):
-    """A replica that waits, and then may cut the connection, as the next step of the script says.
+    """A replica that does what the next step of the script says.
 
     Both replicas of a test take their steps from one script, in the order of their requests.
     """
 
-    def __init__(self, script: list[tuple[float, bool]]) -> None:
+    def __init__(self, script: list[Step]) -> None:
         super().__init__()
         self.script = script
 
     async def _answer(self, request: web.Request, asked: dict[str, Any]) -> web.StreamResponse:
         delay_s, dies = self.script.pop(0) if self.script else (0.0, False)
         await asyncio.sleep(delay_s)
+        if dies == "busy":
+            return web.json_response({"error": {"message": "busy"}}, status=503)
         if dies:
             cut(request)
         return await super()._answer(request, asked)
@@ -63,7 +69,7 @@ class Scripts(NamedTuple):
 
     world: World
     replicas: list[Scripted]
-    script: list[tuple[float, bool]]
+    script: list[Step]
 
     async def settled(self, cancelled: int) -> None:
         """Wait until so many requests were cancelled at replicas, and no count is left."""
@@ -75,7 +81,7 @@ class Scripts(NamedTuple):
 
 @asynccontextmanager
 async def scripts(tmp_path: Path, **changed: Any) -> AsyncIterator[Scripts]:
-    script: list[tuple[float, bool]] = []
+    script: list[Step] = []
     replicas = [Scripted(script), Scripted(script)]
     async with (
         gateway_world(tmp_path, **changed) as world,
@@ -171,6 +177,34 @@ class TestHedges:
             ) as response:
                 assert (await error_of(response, 502))["code"] == "upstream_error"
             await here.settled(cancelled=0)
+
+    @pytest.mark.parametrize(("second", "settled"), [((0.4, "busy"), 0), ((0.4, True), None)])
+    async def test_when_both_fail_the_request_costs_nothing_unless_one_may_have_worked(
+        self, tmp_path: Path, second: Step, settled: int | None
+    ) -> None:
+        async with scripts(tmp_path) as here:
+            here.world.gateway.meter = ledger = Ledger(10_000_000)
+            await learn(here.world, stream=False)
+            here.script[:] = [(0.3, "busy"), second, (0, "busy")]
+            async with here.world.session.post(
+                here.world.url + CHAT, json={"model": "m"}
+            ) as response:
+                assert response.status == 503
+            assert hedges(here.world) == 1 and ledger.settled[-1] == settled
+
+    async def test_a_client_that_leaves_pays_for_the_second_replica_s_work(
+        self, tmp_path: Path
+    ) -> None:
+        async with scripts(tmp_path) as here:
+            here.world.gateway.meter = ledger = Ledger(10_000_000)
+            await learn(here.world, stream=False)
+            here.script[:] = [(0.3, "busy"), (30, False)]
+            call = asyncio.create_task(ask(here.world))
+            await until(lambda: not here.script)
+            await asyncio.sleep(0.5)  # the first replica has answered 503
+            call.cancel()
+            await until(lambda: len(ledger.settled) == SAMPLES_MIN + 1)
+            assert hedges(here.world) == 1 and ledger.settled[-1] is None
 
     @pytest.mark.parametrize(("percent", "most"), [(0, 0), (2, SAVED_MAX)])
     async def test_no_more_are_sent_than_the_budget_allows(

@@ -4,7 +4,13 @@ import aiohttp
 import pytest
 from aiohttp.client_reqrep import ConnectionKey
 
-from services.api_gateway.openai.upstream import headers_for, never_sent, unprocessed
+from services.api_gateway.openai.upstream import (
+    NoKey,
+    describe,
+    headers_for,
+    never_sent,
+    unprocessed,
+)
 
 KEY = ConnectionKey("h", 1, False, True, None, None, None, None)
 
@@ -34,6 +40,12 @@ def test_a_connection_closed_before_it_was_written_to_cannot_have_carried_the_re
 
 def test_a_refused_connection_carried_nothing_and_its_replica_is_not_asked_again() -> None:
     assert unprocessed(REFUSED) and not never_sent(REFUSED)
+
+
+def test_a_replica_without_a_key_got_nothing_and_is_not_asked_again() -> None:
+    error = NoKey("the replica has no key")
+    assert unprocessed(error) and not never_sent(error)
+    assert "no key" in describe(error)
 
 
 @pytest.mark.parametrize("error", UNKNOWN)

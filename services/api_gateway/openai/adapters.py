@@ -60,7 +60,7 @@ class NotLoaded(ReplicaFailed):
     is_spared = True
 
     def __init__(self, error: ApiError) -> None:
-        super().__init__(error.message)
+        super().__init__(error.message, is_free=True)
         self.error = error
 
 
@@ -215,7 +215,8 @@ class ModelAdapters:
         return self._failed(wanted, why)
 
     def _unreached(self, wanted: Wanted, error: Exception) -> ReplicaFailed:
-        return ReplicaFailed(f"{describe(error)} (to load the adapter {wanted.name})")
+        reason = f"{describe(error)} (to load the adapter {wanted.name})"
+        return ReplicaFailed(reason, is_free=True)
 
     def _failed(self, wanted: Wanted, why: str) -> ApiError:
         text = (

@@ -157,7 +157,11 @@ class Call:
         if self.status and (
             response.content_type != EVENT_STREAM or response.status >= CLIENT_ERROR
         ):
-            raise ReplicaFailed(f"answered {response.status} instead of continuing", is_alive=True)
+            raise ReplicaFailed(
+                f"answered {response.status} instead of continuing",
+                is_alive=True,
+                is_free=response.status >= CLIENT_ERROR,
+            )
         if response.content_type == EVENT_STREAM:
             await self._relay_stream(response, guard, idle_s, replica, first)
         elif self._is_media(response):

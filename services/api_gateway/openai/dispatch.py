@@ -226,7 +226,7 @@ class Dispatch:
             return
         except ReplicaFailed:
             # After the beginning of the answer there is no second one: the hedge is closed.
-            if call.status or not await hedge.answers():
+            if call.status or not await self._answers_second(call, hedge):
                 raise
             sent = hedge.take()
         except asyncio.CancelledError:
@@ -238,6 +238,19 @@ class Dispatch:
             call.begins = ignore_begin
         queue.tries.moved_to_second(asked, sent)
         await self._try_one(call, guard, queue, asked, hedge.answer)
+
+    async def _answers_second(self, call: Call, hedge: Hedge) -> bool:
+        """Return whether the second replica answers after the first one failed.
+
+        Meanwhile the tokens are unknown. They stay so if the second replica may have worked.
+        """
+        known = call.tokens
+        if not hedge.is_free:
+            call.tokens = None
+        found = await hedge.answers()
+        if hedge.is_free:
+            call.tokens = known
+        return found
 
     async def _post_to_adapter(
         self,
@@ -308,18 +321,21 @@ class Dispatch:
             why = f"the replica {error}"
             call.moves_on = call.status > 0
             queue.failed(asked, is_tried=not error.is_spared)
-            if error.answer is not None or error.is_spared:
+            if error.is_free:
                 call.tokens = before
+            raise
+        except ApiError:
+            if response is None:
+                call.tokens = before  # the request was not sent, or refused for its adapter
             raise
         except upstream.FAILURES as error:
             why = f"the replica {upstream.describe(error)}"
             if call.form is not None and call.form.fault is not None:
+                call.tokens = before  # no replica had the whole form
                 raise call.form.fault from error
             if call.status and not call.can_continue():
                 queue.failed(asked, is_broken=True)
-                raise ApiError(
-                    502, f"the model's replica {upstream.describe(error)}", "upstream_error"
-                ) from error
+                raise _broken(error) from error
             call.moves_on = call.status > 0
             queue.failed(asked, is_tried=not upstream.never_sent(error))
             if upstream.unprocessed(error):
@@ -335,6 +351,11 @@ class Dispatch:
                 response.close()
             call.spans.left(endpoint, call.status, why)
             queue.end(asked, call)
+
+
+def _broken(error: BaseException) -> ApiError:
+    """Return the end of a stream whose replica failed."""
+    return ApiError(502, f"the model's replica {upstream.describe(error)}", "upstream_error")
 
 
 def _heard(call: Call, tell: Callable[[int], None], events: int) -> None:

@@ -23,7 +23,7 @@ from services.api_gateway.openai.model_queue import ModelQueue
 from services.api_gateway.openai.model_request import Request
 from services.api_gateway.openai.replica_exchange import Answered
 from services.api_gateway.openai.replica_failure import ReplicaFailed
-from services.api_gateway.openai.upstream import FAILURES
+from services.api_gateway.openai.upstream import FAILURES, unprocessed
 from services.api_gateway.serving.fairness import SECOND_NS
 from services.api_gateway.serving.loads import Sent
 
@@ -45,7 +45,8 @@ class Hedge:
     """The second try of one request. It begins when the first replica is late, if it may.
 
     `opened` is the second replica's answer, as soon as it is the one for the client: then the
-    request's own task, which waits for the first replica, is cancelled.
+    request's own task, which waits for the first replica, is cancelled. `is_free`: the second
+    replica did no work.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Hedge:
         self.post = post
         self.opened: Opened | None = None
         self.sent: Sent[Endpoint] | None = None
+        self.is_free = True
         self._guard = guard
         self._is_awaited = False
         self._is_taken = False
@@ -70,6 +72,7 @@ class Hedge:
     def _begin(self) -> None:
         self.sent = self.queue.tries.begin(self.asked)
         if self.sent is not None:
+            self.is_free = False
             self._task = self._guard.loop.create_task(self._run(self.sent))
             # Not at the end of the task's own code: a task that is cancelled at once runs none.
             self._task.add_done_callback(self._over)
@@ -87,8 +90,9 @@ class Hedge:
             if not self.call.status:
                 self.opened = Opened(response, first)
                 self._win()
-        except (ReplicaFailed, ApiError, *FAILURES):
-            pass  # the first replica may still answer
+        except (ReplicaFailed, ApiError, *FAILURES) as error:
+            # The first replica may still answer.
+            self.is_free = unprocessed(error) or getattr(error, "is_free", False)
         finally:
             if self.opened is None and response is not None:
                 response.close()
@@ -96,7 +100,7 @@ class Hedge:
     async def _first_bytes(self, response: Answered) -> bytes:
         """Return the bytes up to the first event of a stream, or all bytes of another answer."""
         if response.status >= CLIENT_ERROR:
-            raise ReplicaFailed(f"answered {response.status}")
+            raise ReplicaFailed(f"answered {response.status}", is_free=True)
         if response.content_type != EVENT_STREAM:
             return await self.call.read(response.content)
         first = b""

@@ -32,6 +32,10 @@ FAILURES: Final = (aiohttp.ClientError, OSError)
 logger = logging.getLogger(__name__)
 
 
+class NoKey(ConnectionError):
+    """This gateway has no key for a replica, which gets no request therefore."""
+
+
 class Upstream:
     """The HTTP session. It is created with the first request, because it needs a running loop.
 
@@ -92,14 +96,14 @@ class Upstream:
         return found
 
     def _key(self, endpoint: Endpoint) -> str:
-        """Return the replica's key. Raises ConnectionError if this gateway has none."""
+        """Return the replica's key. Raises NoKey if this gateway has none."""
         found = self._keys.get(endpoint)
         if found is None:
             try:
                 found = self.replica_key(endpoint.job_id, endpoint.keyed_attempt)
             except Refused as error:
                 logger.error("replica %s gets no requests: %s", endpoint.job_id, error)
-                raise ConnectionError(str(error)) from error
+                raise NoKey(str(error)) from error
             if len(self._keys) >= KEYS_KEPT_MAX:
                 del self._keys[next(iter(self._keys))]  # the oldest
             self._keys[endpoint] = found
@@ -135,7 +139,7 @@ def never_sent(error: BaseException) -> bool:
 def unprocessed(error: BaseException) -> bool:
     """Return whether no replica can have worked on the request."""
     return isinstance(
-        error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError
+        error, NoKey | aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError
     ) or never_sent(error)
 
 
@@ -143,6 +147,8 @@ def describe(error: BaseException) -> str:
     """Describe a failure in words, without the replica's address."""
     if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
         return "did not accept a connection"
+    if isinstance(error, NoKey):
+        return "was not asked, because this gateway has no key for it"
     if isinstance(error, asyncio.TimeoutError):
         return "did not answer in time"
     return "closed the connection before its answer was complete"
