@@ -116,6 +116,7 @@ STAY: Final[dict[str, str]] = {
         child.EXEC_WAIT_MS ending.GIVE_UP_NS
         ending.KILL_AGAIN_NS ending.SWEEP_GRACE_NS cgroups.LEAVE_AGAIN_S lost.SWEEP_AGAIN_S
         lost.SWEEP_S environments.READ_S attempt_facts.FINISHED_ALONE_NS attempt_facts.UNCHECKED_NS
+        operator_command.SWEEP_AGAIN_S
         core.decide.KILL_AGAIN_NS core.decide.KILL_SLACK_NS
         device_work.CHECK_SLACK_S node_agent.service.DRAIN_LOOK_S
         node_agent.service.DRAIN_S engine.ASK_S engine.WANTED_LOOK_S daemons.LOOK_S daemons.KILL_S

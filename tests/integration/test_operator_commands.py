@@ -78,6 +78,17 @@ async def test_operator_command_that_takes_too_long_is_ended_with_its_children(
             await asyncio.sleep(0.01)
 
 
+@pytest.mark.parametrize("code", [0, 3])
+async def test_whatever_an_operator_command_started_ends_with_it(tmp_path: Path, code: int) -> None:
+    begin = f"setsid sh -c 'echo $$ > {tmp_path}/pid; exec sleep 300' >/dev/null 2>&1 &"
+    wait = f"until [ -s {tmp_path}/pid ]; do sleep 0.02; done"
+    assert ("" if code == 0 else "its command ended with 3") == await said(
+        f"{begin} {wait}; exit {code}"
+    )
+    seen = processes.process(int((tmp_path / "pid").read_text()))
+    assert seen is None or seen.state == "Z"
+
+
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
     async with world_at(tmp_path) as made:

@@ -33,6 +33,10 @@ ELSEWHERE: Final = {
     "MUSTER_GPU_PCI": (
         "In a command of MUSTER_BURN_IN or MUSTER_SCRUB: PCI address of the device."
     ),
+    "MUSTER_COMMAND_ID": (
+        "In a command of MUSTER_BURN_IN or MUSTER_SCRUB: marks its processes. The agent ends them "
+        "with it."
+    ),
     "MUSTER_GPU_SHARE": "In a job: its fraction of each device, in hundredths.",
     "MUSTER_TENANT": "In a job: its tenant.",
     "MUSTER_PEERS": "In a job: its nodes and their addresses.",

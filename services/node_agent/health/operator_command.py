@@ -1,20 +1,24 @@
 """A command of the operator that runs on one device, with a deadline: a burn-in or a scrub.
 
 It runs as the agent's user, in a shell and session of its own, and sees only that device. Its last
-line of output explains a failure. Raises nothing. Tests:
+line of output explains a failure. Whatever it started ends with it, in other sessions too: the
+device may have a job next. A variable marks these processes. Raises nothing. Tests:
 tests/integration/test_operator_commands.py.
 """
 
 import asyncio
+import logging
 import os
+import secrets
 import signal
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
 from libs.common.devices.visibility import by_index, visibility
 from libs.common.model import Gpu, GpuId
-from services.node_agent.machine import processes
+from services.node_agent.machine import environments, processes
 
 SHELL: Final = "/bin/sh"
 READ_BYTES: Final = 4_096
@@ -22,6 +26,13 @@ WORDS_MAX: Final = 200
 DEATH_S: Final = 1.0
 # How long a command waits while a card of the node is being divided.
 RENUMBERED_S: Final = 60.0
+MARK: Final = "MUSTER_COMMAND_ID"
+MARK_BYTES: Final = 8
+# Processes that start others while they are killed need more than one sweep.
+SWEEPS: Final = 10
+SWEEP_AGAIN_S: Final = 0.02
+
+logger = logging.getLogger(__name__)
 
 
 async def unchanged(vendor: str, wait_s: float) -> str:
@@ -52,7 +63,7 @@ class OperatorCommand:
     async def on(self, uuid: GpuId) -> str:
         """Run the command on a device; return why it failed, empty if it exited with 0 in time.
 
-        Processes that it left in its session are killed.
+        Processes that it left are killed.
         """
         gpu = self._gpu(uuid)
         if not self.command or gpu is None:
@@ -66,11 +77,13 @@ class OperatorCommand:
             gpu = self._gpu(uuid)  # it may have another index now
             if gpu is None:
                 return ""
+        mark = secrets.token_hex(MARK_BYTES)
         env = {
             **self.environment,
             **visibility([gpu], self.gpus()),
             "MUSTER_GPUS": uuid,
             "MUSTER_GPU_PCI": gpu.pci_bus,
+            MARK: mark,
         }
         try:
             child = await asyncio.create_subprocess_exec(
@@ -91,20 +104,37 @@ class OperatorCommand:
         except TimeoutError:
             return f"its command was not done within {self.within_ms} ms"
         finally:
-            await _ended(child)
+            await _ended(child, mark)
         return f"its command ended with {code}{': ' + last if last else ''}" if code else ""
 
     def _gpu(self, uuid: GpuId) -> Gpu | None:
         return next((gpu for gpu in self.gpus() if gpu.uuid == uuid), None)
 
 
-async def _ended(child: asyncio.subprocess.Process) -> None:
-    """Kill the command with its session. A process that hangs in a driver call may never end."""
+async def _ended(child: asyncio.subprocess.Process, mark: str) -> None:
+    """Kill the command with all that it started. A process that hangs in a driver call may never
+    end.
+    """
     with suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
+    left = await asyncio.to_thread(_swept, f"{MARK}={mark}".encode())
+    if left:
+        logger.warning("processes of a command on a device do not end after SIGKILL: %s", left)
     with suppress(TimeoutError):
         async with asyncio.timeout(DEATH_S):
             await child.wait()
+
+
+def _swept(pair: bytes) -> list[int]:
+    """Kill the processes with this variable; return those that are left. Blocks."""
+    left: list[int] = []
+    for _ in range(SWEEPS):
+        left = environments.holding(pair, processes.all_pids())
+        if not left:
+            break
+        processes.send(left, signal.SIGKILL)
+        time.sleep(SWEEP_AGAIN_S)
+    return left
 
 
 async def _last(stream: asyncio.StreamReader | None) -> str:
