@@ -116,3 +116,49 @@ def test_charges_reduce_the_budget_that_is_left() -> None:
     state = given(registered("a"), limited(3), wants("j", 2 * HOUR))
     state.cluster.tenants[TenantId("t")].used_share_ms = GPU_HOUR_SHARE_MS + 1
     assert begin(state) == []
+
+
+def used_without_quota(hours: int) -> State:
+    """A tenant with this budget, whose job `i` used 2 GPU hours that quota has not charged; the
+    job `j` waits.
+    """
+    state = given(
+        registered("a"),
+        limited(hours),
+        waiting("i", tenant="t"),
+        placed("i", member("a", 0)),
+        started("i", "a"),
+        waiting("j", tenant="t"),
+        waiting("k", tenant="u", gpus=2),
+    )
+    end_ms = 2 * HOUR * 1_000
+    hear(state, finished("i", "a", 0, run_ms=end_ms), released("i", "a"))
+    return state
+
+
+def test_use_that_quota_has_not_charged_counts_against_the_budget() -> None:
+    assert begin(used_without_quota(3), 2 * HOUR) == ["j", "k"]
+    state = used_without_quota(2)
+    assert begin(state, 2 * HOUR) == ["k"]
+    assert begin(State(state.cluster), 2 * HOUR) == []
+
+
+def test_why_names_a_budget_that_is_used_up_before_quota_says_so() -> None:
+    state = used_without_quota(2)
+    decisions(state, 2 * HOUR)
+    shown = explain(state, JobId("j"))
+    assert "tenant t has used up its budget of 2 GPU hours" in shown["answer"]
+    assert any("raise the budget of tenant t to 3 GPU hours" in each for each in shown["changes"])
+
+
+def test_a_charge_moves_what_a_tenant_owes_to_its_used_hours() -> None:
+    state = used_without_quota(2)
+    decisions(state, 2 * HOUR)
+    (due,) = state.cluster.uncharged.values()
+    assert state.owed.share_ms == {"t": due.share_ms} and due.share_ms == 2 * GPU_HOUR_SHARE_MS
+    stamp = Stamp(seq=0, at_ns=0, epoch=1, writer=subjects.QUOTA_KIND, writer_id="")
+    charged = f.UsageCharged(job_id=JobId("i"), attempt=1, tenant=due.tenant, share_ms=due.share_ms)
+    state.imagine(charged, stamp)
+    assert state.owed.share_ms == {"t": 0} and not state.owed.charges
+    assert state.cluster.tenants[due.tenant].used_share_ms == due.share_ms
+    assert State(state.cluster).owed.share_ms == {}

@@ -15,9 +15,11 @@ from services.scheduler.explain.change import Change
 from services.scheduler.placement.resource_request import request_of
 from services.scheduler.queueing.limits import (
     hours_left,
+    is_spent,
     over_budget,
     over_pools,
     pools_taken,
+    used_share_ms,
 )
 from services.scheduler.queueing.shape import hours_asked, shape_of
 from services.scheduler.state.state import State
@@ -38,8 +40,8 @@ def raised(state: State, job: Job) -> Iterator[Change]:
         if over_budget(state, shape_of(job))
         else 0
     )
-    if tenant.exhausted or missing:
-        hours = max(tenant.gpu_hours, tenant.budget_share_ms // GPU_HOUR_SHARE_MS) + max(
+    if is_spent(state, tenant) or missing:
+        hours = max(tenant.gpu_hours, used_share_ms(state, tenant) // GPU_HOUR_SHARE_MS) + max(
             1, -(-missing // GPU_HOUR_SHARE_MS)
         )
         what = (

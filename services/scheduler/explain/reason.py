@@ -24,6 +24,7 @@ from services.scheduler.placement.resource_request import ResourceRequest, reque
 from services.scheduler.placement.sharing_domains import sharing_domain_of
 from services.scheduler.queueing.limits import (
     hours_left,
+    is_spent,
     over_budget,
     over_limit,
     over_pools,
@@ -166,7 +167,7 @@ def _in_queue(state: State, job: Job, ahead: Before) -> Reason:
 def _limited(state: State, job: Job, shape: Shape, nodes: list[Blocker]) -> Reason | None:
     """Return the limit of the job's tenant that blocks it, if any."""
     tenant = tenant_of(state.cluster, job.tenant)
-    if tenant.exhausted:
+    if is_spent(state, tenant):
         return _budget_used_up(tenant, nodes)
     if over_budget(state, shape):
         return _over_budget(state, tenant, shape, nodes)

@@ -6,6 +6,7 @@ Pure.
 
 from functools import partial
 
+from libs.common.model import GPU_HOUR_SHARE_MS
 from libs.common.state.budget import left_share_ms
 from libs.common.state.cluster import Job
 from libs.common.state.tenant import Tenant
@@ -37,7 +38,7 @@ def room_of(state: State, owner: Owner) -> Room:
     tenant = state.cluster.tenants.get(owner.tenant)
     if tenant is None or not tenant.is_limited:
         return EVERY_ROOM
-    if tenant.exhausted:
+    if is_spent(state, tenant):
         return NO_ROOM
     taken = tenant.held_share + state.reserved_share[owner.tenant]
     return Room(
@@ -74,7 +75,7 @@ def at_limit(state: State, shape: Shape, own: int = 0, own_nodes: int = 0) -> bo
     this job. Likewise its pools on `own_nodes` nodes.
     """
     tenant = state.cluster.tenants.get(shape.tenant)
-    if tenant is None or tenant.exhausted:
+    if tenant is None or is_spent(state, tenant):
         return tenant is not None
     if shape.request.pools and over_pools(state, shape, own_nodes):
         return True
@@ -82,6 +83,22 @@ def at_limit(state: State, shape: Shape, own: int = 0, own_nodes: int = 0) -> bo
         return False
     taken = tenant.held_share + state.reserved_share[shape.tenant] - own
     return tenant.max_gpu_share < taken + shape.request.least_share_on(state.capacity.card_bytes)
+
+
+def is_spent(state: State, tenant: Tenant) -> bool:
+    """Return whether the tenant's budget is used up.
+
+    Quota says so by BudgetExhausted. While it is away, attempts that ended and are not charged yet
+    count too.
+    """
+    return tenant.exhausted or 0 < tenant.gpu_hours * GPU_HOUR_SHARE_MS <= used_share_ms(
+        state, tenant
+    )
+
+
+def used_share_ms(state: State, tenant: Tenant) -> int:
+    """Return what counts against the tenant's budget, charged or not."""
+    return tenant.budget_share_ms + state.owed.share_ms[tenant.tenant]
 
 
 def over_pools(state: State, shape: Shape, own_nodes: int = 0) -> bool:

@@ -9,21 +9,10 @@ which this process came to it.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from libs.common import facts as f
 from libs.common import fold, subjects
 from libs.common.change import IGNORED, Change, Stamp
-from libs.common.facts import (
-    AnyFact,
-    BudgetExhausted,
-    BudgetRenewed,
-    Commit,
-    JobPlaced,
-    PluginDisabled,
-    QueueSet,
-    TenantSet,
-    TermBegan,
-    Unknown,
-    UsageCharged,
-)
+from libs.common.facts import AnyFact, Commit, Unknown
 from libs.common.folds.member_fold import homes
 from libs.common.life import job_life
 from libs.common.model import WHOLE_GPU, JobId, NodeId, TenantId
@@ -45,6 +34,7 @@ from services.scheduler.state.fabric_rules import DEFAULT_RULES, FabricRules, Ro
 from services.scheduler.state.node_notes import NodeNotes
 from services.scheduler.state.noted import Noted, is_end_of
 from services.scheduler.state.outlook import Outlook
+from services.scheduler.state.owed import Owed
 from services.scheduler.state.ports import Ports
 from services.scheduler.state.reserved_notes import ReservedNotes
 from services.scheduler.state.restless import Restless, all_of
@@ -104,6 +94,7 @@ class State:
         self.reserved_pools = self.reserved_notes.pools
         self.none_free: tuple[object, ...] = ()
         self.restless = Restless()
+        self.owed = Owed(cluster)
         self.idle_look_ns = 0
         self.refresh(all_of(cluster))
 
@@ -144,18 +135,19 @@ class State:
         if change is IGNORED:
             return  # its writer may not record it
         self.refresh(change)
-        if isinstance(fact, BudgetExhausted | BudgetRenewed | TenantSet):
+        self.owed.follow(self.cluster, fact)
+        if isinstance(fact, f.BudgetExhausted | f.BudgetRenewed | f.TenantSet):
             # The tenant's jobs are blocked from now on, or no longer.
             self.queue.version += 1
-        self.queue.is_charged |= isinstance(fact, UsageCharged)
-        if isinstance(fact, TenantSet):
+        self.queue.is_charged |= isinstance(fact, f.UsageCharged)
+        if isinstance(fact, f.TenantSet):
             # The tenant may share devices from now on, or no longer.
             self.capacity.reopen(self.cluster)
             self.outlook.forget()
-        if isinstance(fact, QueueSet):
+        if isinstance(fact, f.QueueSet):
             self._reorder(fact.queue)
             self.preemptible.reslice(self.cluster.jobs, fact.queue)
-        if isinstance(fact, TermBegan | PluginDisabled):
+        if isinstance(fact, f.TermBegan | f.PluginDisabled):
             self._reorder()
 
     def apply_own(self, facts: Sequence[AnyFact], at_ns: int) -> None:
@@ -164,14 +156,15 @@ class State:
             seq=0, at_ns=at_ns, epoch=self.epoch, writer=subjects.SCHEDULER_KIND, writer_id=""
         )
         for fact in facts:
-            waited = self.queue.waiting.get(fact.job_id) if isinstance(fact, JobPlaced) else None
+            waited = self.queue.waiting.get(fact.job_id) if isinstance(fact, f.JobPlaced) else None
             change = fold.apply(self.cluster, fact, stamp)
             assert change is not IGNORED, f"the scheduler decided what its own fold ignores: {fact}"
             if waited is not None:
                 self._follow_placement(waited)
             else:
                 self.refresh(change)
-                if isinstance(fact, PluginDisabled):
+                self.owed.follow(self.cluster, fact)
+                if isinstance(fact, f.PluginDisabled):
                     self._reorder()
 
     def skip_own(self, seq: int, subject: str, commit: Commit) -> None:
