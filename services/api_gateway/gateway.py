@@ -279,7 +279,7 @@ class Gateway:
         self.waiting.folded(entry.seq)
         if any(isinstance(fact, f.ReplicasScaled) for fact in commit.facts):
             self.reporter.wake()
-            self.usage.wake()
+        self.usage.folded(commit.facts)
         return len(changes)
 
     def _note_bytes(self, entry: Entry, commit: Commit) -> None:

@@ -19,6 +19,7 @@ from libs.common.state.cluster import Cluster
 from libs.common.transport.log_memory import MemoryLog, MemoryStream
 from libs.common.transport.snapshot_store import MemorySnapshots
 from services.api_gateway import telemetry
+from services.api_gateway.openai import usage as usages
 from services.audit.answers import Answers
 from services.audit.service import Audit
 from services.audit.store.store import Store
@@ -110,6 +111,25 @@ async def test_tokens_and_time_of_two_tenants_add_up_to_the_bill(tmp_path: Path)
             ("default", "eve", "requests")
         ]
         assert seen["charged_share_ms"] == {}
+
+
+async def test_requests_to_a_crashed_replica_are_not_idle_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(usages, "EVERY_S", 600.0)
+    async with billed_world(tmp_path) as (world, _):
+        await chat(world, "m", x_delay_s=0.05)
+        node, job = NodeId("n1"), JobId("m-1")
+        over = f.JobFinished(job_id=job, attempt=1, node_id=node, exit_code=1, run_ms=10_000)
+        await world.writers.on("n1", over)
+        async with asyncio.timeout(SOON_S):
+            while not world.gateway.cluster.jobs[job].used:
+                await asyncio.sleep(0.02)
+        await world.writers.on("n1", f.JobReleased(job_id=job, attempt=1, node_id=node))
+        await world.writers.close("m-1", "failed", 1)
+        await charge(world)
+        rows = {row["kind"]: row for row in (await usage(world))["usage"]}
+        assert rows["requests"]["share_ms"] >= 5_000
 
 
 async def test_requests_at_once_share_the_time_of_their_replica(tmp_path: Path) -> None:

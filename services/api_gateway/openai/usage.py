@@ -1,18 +1,20 @@
 """The use of each replica by each key: tokens, and a part of the GPUs' time.
 
 The requests that ended are added up and recorded every few seconds (ModelUsed), and at once when
-one ended at a replica that is about to stop, because quota charges that replica soon. The archive
-has them for `GET /v1/usage`, and metrics count them. A gateway that is killed loses what it has not
-recorded; the GPUs' time is then part of the idle line. Tests:
+one ended at a replica that is about to stop or that has crashed, because quota charges that replica
+soon. The archive has them for `GET /v1/usage`, and metrics count them. A gateway that is killed
+loses what it has not recorded; the GPUs' time is then part of the idle line. Tests:
 tests/integration/test_openai_usage.py.
 """
 
 import asyncio
 import contextlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from libs.common.errors import Refused
-from libs.common.facts import ModelUse, ModelUsed
+from libs.common.facts import AnyFact, JobFinished, ModelUse, ModelUsed, ReplicasScaled, Unknown
+from libs.common.life import job_life
 from libs.common.model import JobId, TenantId
 from libs.common.state.cluster import Endpoint, Job
 from services.api_gateway.access import room
@@ -87,7 +89,7 @@ class Usages:
             if usage is not None:
                 counts.inputs += usage.inputs
                 counts.outputs += usage.outputs
-        if job.cancel is not None:
+        if job.cancel is not None or job.state != job_life.RUNNING:
             self._changed.set()
 
     def note_part(
@@ -120,9 +122,18 @@ class Usages:
             found = self.rows.setdefault(row, Counts())
         return found
 
-    def wake(self) -> None:
-        """Record soon, because a replica was retired."""
-        self._changed.set()
+    def folded(self, facts: Sequence[AnyFact | Unknown]) -> None:
+        """Record soon, because a replica was retired or has ended: quota charges it soon."""
+        if any(
+            isinstance(fact, ReplicasScaled)
+            or (isinstance(fact, JobFinished) and self._is_replica(fact.job_id))
+            for fact in facts
+        ):
+            self._changed.set()
+
+    def _is_replica(self, job_id: JobId) -> bool:
+        job = self.gateway.cluster.jobs.get(job_id)
+        return job is not None and job.spec.serve is not None
 
     async def run(self) -> None:
         """Record for ever."""
