@@ -162,3 +162,5 @@ def test_a_charge_moves_what_a_tenant_owes_to_its_used_hours() -> None:
     assert state.owed.share_ms == {"t": 0} and not state.owed.charges
     assert state.cluster.tenants[due.tenant].used_share_ms == due.share_ms
     assert State(state.cluster).owed.share_ms == {}
+    state.imagine(charged, stamp)  # a charge of an attempt that is not owed
+    assert state.owed.share_ms == {"t": 0}
