@@ -271,7 +271,7 @@ STAY: Final[dict[str, str]] = {
         loads.AVOID_MAX_NS loads.AVOID_NS loads.LATE_FLOOR_NS loads.PROCESSED_MAX_NS
         loads.REPORT_NS hedging.AFTER_MIN_NS retry_budget.FREE_EVERY_NS
         prefix_index.TTL_NS routing.EQUAL_NS routing.PENALTY_NS""",
-    "SQLite's own wait for another process of the same file": "store.BUSY_MS",
+    "SQLite's own wait for another process of the same file": "store.engine.BUSY_MS",
     "the use of devices: what a sample covers, how often jobs have one, and what idle means": """
         efficiency.JUDGED_MS device_use.APART_NS device_use.IDLE_NOTED_NS use_watch.LOOK_S
         simulated.SPAN_MIN_S

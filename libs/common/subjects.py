@@ -31,8 +31,8 @@ def node(node_id: str) -> str:
 
 
 def writer_kind(subject: str) -> str:
-    """Return the service that owns a subject: facts.node.a -> node."""
-    return subject.split(".", 2)[1]
+    """Return the service that owns a subject: facts.node.a -> node; empty without a dot."""
+    return subject.partition(".")[2].partition(".")[0]
 
 
 def node_of(subject: str) -> str:

@@ -2,8 +2,9 @@
 
 Each is a process on the archive's own machine; `muster audit` starts it.
 
-Exit codes: 0 the archive is unchanged; 1 not reachable; 2 refused; 3 a record was changed or is not
-valid. Results go to stdout, and one line for each error to stderr.
+Exit codes: 0 the archive is unchanged; 1 not reachable, or the archive is behind the log; 2
+refused; 3 a record was changed or is not valid. Results go to stdout, and one line for each error
+to stderr.
 """
 
 import argparse
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from libs.common.durations import parse_duration
-from libs.common.errors import MusterError, Refused
+from libs.common.errors import MusterError, Refused, Unavailable
 from libs.common.settings.configuration import read
 from libs.common.settings.settings import Settings
 from libs.common.transport import connection_nats, log_jetstream, signed_snapshots, snapshot_store
@@ -25,7 +26,7 @@ from libs.common.transport.log import Entry, Log
 from libs.common.transport.objects_nats import NatsObjects
 from services.audit.backup import commands as backup_commands
 from services.audit.chain import heads
-from services.audit.chain.verify import held, render, verify
+from services.audit.chain.verify import Report, held, render, verify
 from services.audit.export.events import BEGINNING, Position, parse_position, source_of
 from services.audit.export.export import FORMATS, SEQ_MAX, Span, lines
 from services.audit.store.store import Store
@@ -33,6 +34,7 @@ from services.audit.store.store import Store
 # The command waits less long for the log than a service does.
 CONNECT_S: Final = 3.0
 CHANGED: Final = 3
+SEQ_DIGITS: Final = len(str(SEQ_MAX))
 
 
 def call(arguments: Sequence[str]) -> int:
@@ -101,9 +103,14 @@ async def _verify(settings: Settings, head_file: str, key: str) -> int:
     for line in bad:
         print(line)
     print(render(report))
-    if report.findings or bad:
+    return CHANGED if bad else _code(report)
+
+
+def _code(report: Report) -> int:
+    """Return the exit code of a report. An archive that is behind the log is not a changed one."""
+    if any(finding.wrong != "behind" for finding in report.findings):
         return CHANGED
-    return 1 if report.ended else 0
+    return 1 if report.ended or report.findings else 0
 
 
 async def _stream(settings: Settings) -> tuple[Log, AsyncIterator[list[Entry]]] | tuple[None, None]:
@@ -170,9 +177,17 @@ def _export(settings: Settings, options: argparse.Namespace) -> int:
     span = _span(options.since, options.until, options.after, datetime.now(UTC))
     store = Store(settings.audit_database, read_only=True)
     store.head()
-    with _output(options.output) as file:
-        for piece in lines(store, span, source_of(settings.cluster_id), options.format):
-            file.write(piece)
+    try:
+        with _output(options.output) as file:
+            for piece in lines(store, span, source_of(settings.cluster_id), options.format):
+                file.write(piece)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise Unavailable(
+            f"writing to {options.output or 'the standard output'} failed ({error.strerror}): the "
+            "export is not complete. Check the disk's space, then export into a new file"
+        ) from error
     return 0
 
 
@@ -196,19 +211,26 @@ def _span(since: str, until: str, after: str, now: datetime) -> Span:
     """
     behind, until_seq, since_ns, until_ns = parse_position(after), SEQ_MAX, 0, SEQ_MAX
     if since.isascii() and since.isdigit():
-        behind = max(behind, Position(int(since) - 1) if int(since) else BEGINNING)
+        first = _sequence(since)
+        behind = max(behind, Position(first - 1) if first else BEGINNING)
     elif since:
         since_ns = _instant_ns("--since", since, now)
     if until.isascii() and until.isdigit():
-        until_seq = int(until)
+        until_seq = _sequence(until)
     elif until:
         until_ns = _instant_ns("--until", until, now)
     return Span(behind, until_seq, since_ns, until_ns)
 
 
+def _sequence(digits: str) -> int:
+    """Return the sequence number, at most SEQ_MAX."""
+    return min(int(digits), SEQ_MAX) if len(digits.lstrip("0")) <= SEQ_DIGITS else SEQ_MAX
+
+
 def _instant_ns(name: str, text: str, now: datetime) -> int:
     """Return the time of an RFC 3339 text (UTC without a zone), or of a duration before now.
 
+    A time that the archive cannot hold becomes the nearest one that it can hold.
     Raises Refused with the accepted forms.
     """
     try:
@@ -222,7 +244,8 @@ def _instant_ns(name: str, text: str, now: datetime) -> int:
         )
         raise Refused(f"{name} {text!r} is neither a sequence nor a time: {expected}") from error
     moment = moment.replace(tzinfo=moment.tzinfo or UTC)
-    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) * 1_000
+    since_1970 = moment - datetime(1970, 1, 1, tzinfo=UTC)
+    return max(-1, min(since_1970 // timedelta(microseconds=1) * 1_000, SEQ_MAX))
 
 
 def _migrate(settings: Settings, options: argparse.Namespace) -> int:

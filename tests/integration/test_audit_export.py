@@ -124,6 +124,8 @@ def test_memory_does_not_grow_with_the_archive(tmp_path: Path) -> None:
             Span(BEGINNING, SEQ_MAX, NOW_NS, NOW_NS),
         ),
         (("2026-01-31T12:00", "", ""), Span(BEGINNING, SEQ_MAX, NOW_NS)),
+        (("9" * 20, "9" * 5_000, ""), Span(Position(SEQ_MAX - 1), SEQ_MAX)),
+        (("0001-01-01T00:00+23:00", "9999-12-31", ""), Span(BEGINNING, SEQ_MAX, -1, SEQ_MAX)),
     ],
 )
 def test_accepted_forms_of_bounds_are_read(asked: tuple[str, str, str], span: Span) -> None:
@@ -166,6 +168,25 @@ def test_the_command_writes_to_stdout_or_to_a_new_file(folder: Path) -> None:
     assert file.read_bytes() == out
     code, _, said = command(folder, "export", "--output", str(file))
     assert code == 2 and "File exists" in said and file.read_bytes() == out
+
+
+@pytest.mark.parametrize(
+    "bound", ["9" * 20, str(1 << 63), "2300-01-01", "1677-01-01", "0001-01-01"]
+)
+def test_bounds_that_no_archive_reaches_are_no_error(folder: Path, bound: str) -> None:
+    for option in ("--since", "--until"):
+        code, _, said = command(folder, "export", option, bound)
+        assert (code, said) == (0, "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+def test_export_to_a_full_disk_is_an_error_in_one_line(folder: Path) -> None:
+    line = [sys.executable, "-m", "services.audit", "export"]
+    environment = {"PATH": os.environ["PATH"], "MUSTER_STATE": str(folder)}
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(line, env=environment, stdout=full, stderr=-1, text=True, timeout=60)
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
+    assert "the standard output failed (No space left on device)" in done.stderr
 
 
 def test_migrate_command_goes_down_and_up_and_drops_nothing_by_default(folder: Path) -> None:

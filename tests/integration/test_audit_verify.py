@@ -5,12 +5,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from libs.common import subjects
 from libs.common.facts import VERSION, Commit, JobAdmitted, encode
 from libs.common.model import JobId
 from libs.common.transport.log import Entry
 from libs.embedded.servers import free_ports
+from services.audit.chain.segments import Finding
+from services.audit.chain.verify import Report, check
+from services.audit.commands import _code
 from services.audit.store.store import Store
+from tests.integration.audit_world import tamper
 
 
 def verify(state: Path, **more: str) -> tuple[int, str, str]:
@@ -83,3 +89,50 @@ def test_file_that_is_no_archive_is_reported_in_one_line(tmp_path: Path) -> None
     code, out, said = verify(tmp_path)
     assert code == 3 and "the schema is not the archive's" in said.splitlines()[-1]
     assert (out, (tmp_path / "audit.db").stat().st_size) == ("", 0)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        "update commits set data = 'a text' where seq = 2",
+        "update commits set data = cast(x'ff00' as text) where seq = 2",
+        "update commits set subject = x'00' where seq = 2",
+        "update commits set subject = 'nodots' where seq = 2",
+        "update commits set subject = cast(x'ff' as text) where seq = 2",
+        "update commits set hash = x'00' where seq = 3",
+        "update commits set previous_hash = x'00' where seq = 2",
+        "update commits set seq = 'a text' where seq = 3",
+        "update commits set at_ns = 'a text' where seq = 2",
+        "update facts set seq = 'a text' where seq = 2",
+        "update facts set kind = x'00' where seq = 2",
+    ],
+)
+def test_a_value_of_another_type_is_a_finding(tmp_path: Path, edit: str) -> None:
+    url = f"sqlite:///{archive(tmp_path)}/audit.db"
+    tamper(url, edit)
+    code, out, _ = verify(tmp_path)
+    assert code == 3 and "finding" in out.splitlines()[-1]
+
+
+def test_the_same_bytes_as_a_text_are_unchanged(tmp_path: Path) -> None:
+    url = f"sqlite:///{archive(tmp_path)}/audit.db"
+    tamper(url, "update commits set data = cast(data as text) where seq = 2")
+    store = Store(url, read_only=True)
+    assert check(store).findings == ()
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("wrongs", "ended", "code"),
+    [
+        ((), "", 0),
+        (("behind",), "", 1),
+        ((), "the log fell silent", 1),
+        (("behind", "changed"), "", 3),
+    ],
+)
+def test_an_archive_behind_the_log_is_not_called_a_changed_one(
+    wrongs: tuple[str, ...], ended: str, code: int
+) -> None:
+    findings = tuple(Finding(1, 2, wrong, "") for wrong in wrongs)  # type: ignore[arg-type]
+    assert _code(Report(commits=1, head_hash="x", findings=findings, ended=ended)) == code

@@ -33,7 +33,8 @@ def verify(head: str | None, key: str | None) -> int:
     that was cut at its end, or rewritten together with its hashes, is consistent in itself. Only a
     head that you saved elsewhere (--head) shows such a change.
 
-    Exit code: 0 if nothing was changed, 3 if something was. The output says where.
+    Exit code: 0 if nothing was changed, 3 if something was, 1 if the archive is behind the log or
+    was not compared to its end. The output says where.
     """
     return call("verify", head=_absolute(head), key=key)
 

@@ -303,7 +303,7 @@ async def _compare_stream(
             "behind",
             (
                 f"the archive is behind the stream by {streamed.last - end}, and did not move for "
-                f"{CATCH_UP_S:.0f} s"
+                f"{CATCH_UP_S:.0f} s: start the audit service, then verify again"
             ),
         )
 

@@ -10,17 +10,15 @@ real files.
 from collections.abc import Iterator, Sequence
 from heapq import merge
 from itertools import groupby, islice
-from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote
 
 import msgspec
 import sqlalchemy as sa
 
-from libs.common.errors import Corrupt, Refused
+from libs.common.errors import Corrupt
 from libs.common.transport.log import Entry
 from services.audit.chain.chain import Link, extend
-from services.audit.store import schema
+from services.audit.store import engine, schema
 from services.audit.store.faults import telling
 from services.audit.store.reading import (
     NS_MAX,
@@ -43,7 +41,6 @@ from services.audit.store.tables import (
 
 # Commits in memory at once while iterating: at most 128 MiB.
 PAGE: Final = 256
-BUSY_MS: Final = 10_000
 # The columns of the last link.
 LAST: Final = (
     sa.select(
@@ -78,7 +75,7 @@ class Store:
     """
 
     def __init__(self, url: str, read_only: bool = False) -> None:
-        self._engine = _engine(url, read_only)
+        self._engine = engine.of(url, read_only)
         self._where = self._engine.url.render_as_string(hide_password=True)
         self._head: Link | None = None
         self._head_known = False
@@ -112,7 +109,7 @@ class Store:
     def head_now(self) -> Link | None:
         """Return the last link like `head`, for readers beside the writer."""
         rows = self._rows("reading the head", LAST)
-        return Link(*rows[0]) if rows else None
+        return _link(rows[0]) if rows else None
 
     def young(self, after: int, since_ns: int, until_ns: int = NS_MAX) -> int:
         """Return the first sequence after `after` whose commit was made at `since_ns` or later.
@@ -187,7 +184,7 @@ class Store:
     def between(self, first: int, last: int) -> list[Record]:
         """Return the commits with the stream sequences first to last, in order."""
         query = sa.select(COMMITS).where(COMMITS.c.seq.between(first, last)).order_by(COMMITS.c.seq)
-        return [Record(*row) for row in self._rows("reading commits", query)]
+        return [_record(row) for row in self._rows("reading commits", query)]
 
     def of_kinds(self, kinds: Sequence[str], since_ns: int, until_ns: int) -> Iterator[Record]:
         """Yield the commits with facts of these kinds from `since_ns` to before `until_ns`.
@@ -198,7 +195,7 @@ class Store:
         distinct = (seq for seq, _ in groupby(found))
         while seqs := list(islice(distinct, PAGE)):
             commits = sa.select(COMMITS).where(COMMITS.c.seq.in_(seqs)).order_by(COMMITS.c.seq)
-            yield from (Record(*row) for row in self._rows("reading commits", commits))
+            yield from (_record(row) for row in self._rows("reading commits", commits))
 
     def _seqs_of_kind(self, kind: str, since_ns: int, until_ns: int) -> Iterator[int]:
         """Yield the sequences of the commits for `of_kinds` of one kind, in order.
@@ -276,13 +273,13 @@ class Store:
         """Return stream sequences that have fact rows but no commit."""
         known = sa.exists().where(COMMITS.c.seq == FACTS.c.seq)
         query = sa.select(FACTS.c.seq).where(~known).distinct().order_by(FACTS.c.seq).limit(limit)
-        return [row[0] for row in self._rows("reading facts", query)]
+        return [_number(row[0]) for row in self._rows("reading facts", query)]
 
     def _page(self, index: int | None, limit: int) -> list[Record]:
         query = sa.select(COMMITS).order_by(COMMITS.c.index).limit(limit)
         if index is not None:
             query = query.where(COMMITS.c.index > index)
-        return [Record(*row) for row in self._rows("reading commits", query)]
+        return [_record(row) for row in self._rows("reading commits", query)]
 
     def _rows(self, what: str, query: sa.Select[Any]) -> Sequence[Sequence[Any]]:
         with telling(what, self._where), self._engine.connect() as connection:
@@ -326,7 +323,7 @@ class Store:
         If it ends later, another process has written, and the primary key refuses the new commits.
         """
         row = connection.execute(LAST).first()
-        stored = Link(*row) if row is not None else None
+        stored = _link(row) if row is not None else None
         end, known = (-1 if each is None else each.index for each in (stored, head))
         if head is None or stored == head or end > known:
             return
@@ -348,48 +345,36 @@ def _weight(read_entry: tuple[Entry, Reading]) -> Weight:
     return Weight(len(entry.data), len(reading.facts))
 
 
-def _engine(url: str, read_only: bool) -> sa.Engine:
-    parsed = sa.make_url(url)
-    if parsed.drivername == "postgresql":
-        parsed = parsed.set(drivername="postgresql+psycopg")
-    if read_only and parsed.get_backend_name() == "sqlite":
-        parsed = _read_only(parsed)
-    try:
-        engine = sa.create_engine(parsed, pool_pre_ping=parsed.get_backend_name() != "sqlite")
-    except ModuleNotFoundError as error:
-        raise Refused(
-            f"the archive's database {parsed.drivername} needs the Python package "
-            f"{error.name}: install it"
-        ) from error
-    if engine.dialect.name == "sqlite":
-        sa.event.listen(engine, "connect", _set_patience if read_only else _set_pragmas)
-    return engine
+def _record(row: Sequence[Any]) -> Record:
+    """Return a row as a record, also if an edit in SQLite left values of other types."""
+    index, seq, subject, data, at_ns, its_hash, previous_hash = row
+    return Record(
+        index=index,
+        seq=_number(seq),
+        subject=_text(subject),
+        data=data,
+        at_ns=_number(at_ns),
+        hash=_text(its_hash),
+        previous_hash=_text(previous_hash),
+    )
 
 
-def _read_only(url: sa.URL) -> sa.URL:
-    path = Path(url.database or "")
-    if not path.is_file():
-        raise Refused(
-            f"there is no archive at {path}: set MUSTER_STATE to a cluster's state "
-            "directory, or MUSTER_AUDIT_URL"
-        )
-    return url.set(database=f"file:{quote(str(path))}", query={"mode": "ro", "uri": "true"})
+def _link(row: Sequence[Any]) -> Link:
+    index, seq, subject, its_hash, previous_hash = row
+    return Link(
+        index=index,
+        seq=_number(seq),
+        subject=_text(subject),
+        hash=_text(its_hash),
+        previous_hash=_text(previous_hash),
+    )
 
 
-def _set_patience(connection: Any, _record: object) -> None:  # noqa: ANN401 - a DBAPI connection
-    cursor = connection.cursor()
-    cursor.execute(f"PRAGMA busy_timeout={BUSY_MS}")
-    cursor.close()
+def _number(value: object) -> int:
+    """Return the number; -1, which no record has, for a value that is none."""
+    return value if isinstance(value, int) else -1
 
 
-def _set_pragmas(connection: Any, _record: object) -> None:  # noqa: ANN401 - a DBAPI connection
-    """Set up an SQLite connection.
-
-    Each transaction is durable, readers never wait for the writer, and a second writer waits up to
-    BUSY_MS before its error.
-    """
-    _set_patience(connection, _record)
-    cursor = connection.cursor()
-    cursor.execute("PRAGMA journal_mode=WAL")
-    cursor.execute("PRAGMA synchronous=FULL")
-    cursor.close()
+def _text(value: object) -> str:
+    """Return the text; for a value that is none, a text that no record has."""
+    return value if isinstance(value, str) else f"(no text) {value!r}"

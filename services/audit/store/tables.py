@@ -7,7 +7,7 @@ they hold facts of any writer: `by_writers` selects those that their writer may 
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import sqlalchemy as sa
 
@@ -17,13 +17,24 @@ from libs.common import subjects
 Big: Final = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 METADATA: Final = sa.MetaData()
 
+
+class Bytes(sa.TypeDecorator[bytes]):
+    """Bytes that are read as bytes, also if someone stored a text in the column of SQLite."""
+
+    impl = sa.LargeBinary
+    cache_ok = True
+
+    def column_expression(self, column: sa.ColumnElement[Any]) -> sa.ColumnElement[bytes]:
+        return sa.cast(column, sa.LargeBinary)
+
+
 COMMITS: Final = sa.Table(
     "commits",
     METADATA,
     sa.Column("index", Big, primary_key=True, autoincrement=False),
     sa.Column("seq", Big, nullable=False, unique=True),
     sa.Column("subject", sa.Text, nullable=False),
-    sa.Column("data", sa.LargeBinary, nullable=False),
+    sa.Column("data", Bytes, nullable=False),
     sa.Column("at_ns", Big, nullable=False),
     sa.Column("hash", sa.Text, nullable=False),
     sa.Column("previous_hash", sa.Text, nullable=False),
