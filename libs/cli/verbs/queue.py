@@ -10,7 +10,7 @@ from libs.cli.gateway import Json, ask, ask_all
 from libs.cli.terminal.output import formatted, listed, print_table, print_value
 from libs.cli.terminal.table import Column
 from libs.client.profile import read_profile
-from libs.common.state.ordering import POLICIES
+from libs.common.state.ordering import DEFAULT_POLICY, POLICIES
 
 COLUMNS: Final = (
     Column("QUEUE"),
@@ -88,7 +88,7 @@ def set_queue(name: str, form: str, **given: object) -> None:
 def _row(queue: Json) -> list[str]:
     return [
         queue["name"],
-        queue["policy"] or "-",
+        queue["policy"] or DEFAULT_POLICY,
         str(queue["weight"]),
         f"{queue['ageing_s']}s" if queue["ageing_s"] else "-",
         "yes" if queue["backfill"] else "no",

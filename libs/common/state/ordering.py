@@ -11,11 +11,12 @@ import msgspec
 
 from libs.common.model import JobId, JobSpec
 
-# The queue of jobs that name none. It always exists. Until an operator sets it, its policy is the
-# scheduler's setting.
+# The queue of jobs that name none. It always exists.
 DEFAULT_QUEUE: Final = "default"
 FIFO: Final = "fifo"
-POLICIES: Final = (FIFO, "priority", "fair_share", "srsf", "las", "deadline")
+# The policy of a queue that names none, as the default queue until an operator sets it.
+DEFAULT_POLICY: Final = "priority"
+POLICIES: Final = (FIFO, DEFAULT_POLICY, "fair_share", "srsf", "las", "deadline")
 # Dependencies: a job begins when another has completed, or has ended with any outcome.
 AFTER_OK: Final = "afterok"
 AFTER_ANY: Final = "afterany"

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from libs.common.state.cluster import Job, Tenant
-from libs.common.state.ordering import JobQueue
+from libs.common.state.ordering import DEFAULT_POLICY, JobQueue
 from libs.common.state.plugins import ORDER, Plugins
 from services.scheduler.policies import deadline, fair_share, fifo, las, priority, srsf
 
@@ -42,4 +42,4 @@ PLUGGED: Final[dict[str, Policy]] = {}
 def policy_named(name: str, plugins: Plugins) -> Policy:
     """Return the policy; `priority` if the name is unknown or its plug-in is not in force."""
     plugged = PLUGGED.get(name) if plugins.in_force(ORDER, name) else None
-    return POLICIES.get(name) or plugged or POLICIES["priority"]
+    return POLICIES.get(name) or plugged or POLICIES[DEFAULT_POLICY]
