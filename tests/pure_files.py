@@ -219,6 +219,7 @@ PURE: Final = (
     "services/scheduler/queueing/parking.py",
     "services/scheduler/queueing/queue_order.py",
     "services/scheduler/models/models.py",
+    "services/scheduler/models/recovery.py",
     "services/scheduler/orders/orders.py",
     "services/scheduler/placement/**/*.py",
     "services/scheduler/plugins/plugin_trial.py",

@@ -74,9 +74,10 @@ GOES_ON: Final = (PREEMPTED, GROWN)
 REPLACED: Final = "replaced"
 
 # Changes of a model's replicas (ReplicasScaled). A new replica replaces a crashed one, or was
-# requested.
+# requested. After crashes, a replica has served long enough.
 CRASHED: Final = "crashed"
 WANTED: Final = "wanted"
+RECOVERED: Final = "recovered"
 TOO_MANY: Final = "too many"
 REDEPLOYED: Final = "redeployed"
 UNDEPLOYED: Final = "undeployed"

@@ -265,6 +265,7 @@ def _of_model(model: Model, chance: Random) -> AnyFact:
         ),
         retire=tuple(job_id for job_id in model.jobs if chance.random() < 0.3),
         tenant=model.tenant,
+        recovered=chance.random() < 0.2,
     )
 
 

@@ -171,6 +171,7 @@ def wild(chance: Random) -> AnyFact:
             add=replicas,
             retire=(job_id,),
             tenant=chance.choice(TENANTS),
+            recovered=chance.random() < 0.5,
         ),
         f.NodeLost(
             node_id=node_id,

@@ -134,7 +134,7 @@ LEFT_AT_DEFAULT = (
     *(f"node.registered.{name}" for name in ("transport", "transport_why")),
     *("job.submitted.request", "job.submitted.trace"),
     "model.deployed.request",
-    *("replicas.scaled.grace_s", "replicas.scaled.drain_until_ns"),
+    *("replicas.scaled.grace_s", "replicas.scaled.drain_until_ns", "replicas.scaled.recovered"),
     *(
         f"tenant.set.{name}"
         for name in (

@@ -109,13 +109,14 @@ class ModelLimitsSet(Fact, frozen=True, tag="model.limits_set"):
 
 
 class ReplicasScaled(Fact, frozen=True, tag="replicas.scaled"):
-    """The scheduler added replicas of a model, or retired some.
+    """The scheduler added replicas of a model, retired some, or saw that it recovered.
 
     The fact is self-contained: later changes of the model do not alter it.
 
     A retired replica gets no new requests. It is stopped when its last request has ended, or at
     `drain_until_ns` (wall clock; 0: at once). It then has `grace_s` between TERM and KILL. None, as
-    in facts of older versions: the grace of the replica's own spec.
+    in facts of older versions: the grace of the replica's own spec. `recovered`: a replica has
+    served long enough after a crash, so the model's crashes count from 0 again.
     """
 
     model: str
@@ -127,6 +128,7 @@ class ReplicasScaled(Fact, frozen=True, tag="replicas.scaled"):
     user: str = ""
     grace_s: int | None = None
     drain_until_ns: int = 0
+    recovered: bool = False
 
 
 class ReplicaReady(Fact, frozen=True, tag="replica.ready"):

@@ -167,6 +167,8 @@ def replicas_scaled(cluster: Cluster, fact: f.ReplicasScaled, stamp: Stamp) -> C
         if _begin(cluster, model, fact=fact, replica=replica, stamp=stamp)
     ]
     touched += [job_id for job_id in fact.retire if _retire(cluster, model, fact, job_id)]
+    if fact.recovered and fact.generation == model.generation:
+        model.crashes = 0
     return Change(tuple(touched), (), (fact.model,))
 
 

@@ -64,13 +64,13 @@ class Model(msgspec.Struct):
     It stays for a while after an undeployment (`folds/former_fold.py`). `seq` is the place of its
     replicas in the queue. `jobs` are the replicas that have not ended, with their generations;
     `last_ended_ns` is when the last of them ended. The next replica has the `free_ordinal`: no
-    ordinal is ever used twice. `crashes` counts unrequested ends of replicas of this generation,
-    those of one wave once: a wave is the replicas below ordinal `wave`. `replicas` is the number
-    that the user set, `autoscaled` the one that the scheduler set for generation
-    `scaled_generation`, and `law` are its reasons. `aliases` are further names for requests,
-    `guests` the tenants that it is shared with (`*`: all), each with the sequence of its fact;
-    `served_seq` is that of its served name. Its tenant has the name since commit `owner_seq`. It
-    was undeployed last at `undeployed_ns`. `limits` are those of tenants at this model
+    ordinal is ever used twice. `crashes` counts unrequested ends of replicas of this generation
+    since it recovered, those of one wave once: a wave is the replicas below ordinal `wave`.
+    `replicas` is the number that the user set, `autoscaled` the one that the scheduler set for
+    generation `scaled_generation`, and `law` are its reasons. `aliases` are further names for
+    requests, `guests` the tenants that it is shared with (`*`: all), each with the sequence of its
+    fact; `served_seq` is that of its served name. Its tenant has the name since commit `owner_seq`.
+    It was undeployed last at `undeployed_ns`. `limits` are those of tenants at this model
     (`rate_limits.at_model`). `adapters` are its LoRA adapters; `adapters_dropped`: one was removed
     or got another path, so a replica may have an older one under the same name.
     """

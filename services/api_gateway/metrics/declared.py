@@ -114,7 +114,7 @@ JOBS: Final = Declared("muster_jobs", "Jobs that have not ended, by state", ("st
 REPLICAS_READY: Final = Declared("muster_model_replicas_ready", "Ready replicas", ("model",))
 REPLICAS_WANTED: Final = Declared("muster_model_replicas_wanted", "Replicas to have", ("model",))
 CRASHES: Final = Declared(
-    "muster_model_crashes", "Crashes of replicas since the last deployment", ("model",)
+    "muster_model_crashes", "Crashes of replicas since the last deployment or recovery", ("model",)
 )
 CRASH_LOOP: Final = Declared(
     "muster_model_crash_looping", "1 while replicas crash again and again", ("model",)

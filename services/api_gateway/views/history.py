@@ -189,10 +189,9 @@ def _registered(fact: f.NodeRegistered) -> str:
 def _replicas(fact: f.ReplicasScaled) -> str:
     added = f"starts {', '.join(replica.job_id for replica in fact.add)}" if fact.add else ""
     retired = f"retires {', '.join(fact.retire[:8])}" if fact.retire else ""
-    return (
-        f"model {fact.model} {' and '.join(filter(None, (added, retired)))}, generation "
-        f"{fact.generation} ({fact.reason})"
-    )
+    recovered = "recovered from its crashes" if fact.recovered else ""
+    change = " and ".join(filter(None, (added, retired, recovered)))
+    return f"model {fact.model} {change}, generation {fact.generation} ({fact.reason})"
 
 
 def _share(value: int) -> str:

@@ -24,6 +24,7 @@ from libs.common.state.kept import kept_key
 from libs.common.state.model_crashes import backoff_until_ns
 from libs.common.state.model_view import may_answer, replica_spec
 from libs.common.state.ordering import SECOND_NS
+from services.scheduler.models.recovery import recovers_ns, recovery
 from services.scheduler.state.state import State
 
 # Replicas that a redeployment may have above the requested number.
@@ -52,11 +53,16 @@ def scale(state: State, now_ns: int, quiet: Collection[NodeId]) -> Sequence[Repl
     state.restless.wake(state.cluster.models, now_ns, tuple(quiet))
     for name in sorted(state.restless.models):
         model = state.cluster.models.get(name)
-        decided = scaling(state.cluster, model, now_ns, quiet) if model is not None else None
+        if model is None:
+            # An undeployed model may have left the state.
+            state.restless.steady.pop(name, None)
+            state.restless.rest(name, 0, now_ns)
+            continue
+        decided = recovery(state, model, now_ns) or scaling(state.cluster, model, now_ns, quiet)
         if decided is not None:
             return (decided,)
-        # An undeployed model may have left the state.
-        until_ns = backoff_until_ns(model) if model is not None else 0
+        waits_ns = backoff_until_ns(model), recovers_ns(state, model)
+        until_ns = min((each for each in waits_ns if each > now_ns), default=0)
         state.restless.rest(name, until_ns, now_ns)
     return ()
 

@@ -22,7 +22,8 @@ class Restless:
     yet. `quiet` are the quiet nodes (`Leases.quiet`) at the last check. `kept_stale`: what nodes
     keep of models must be checked again; at `kept_look_ns` it is checked although nothing changed.
     `kept_alone`: since when devices have weights of a model without a replica of it, by key of the
-    request. `locks` are the claims on locks to check again.
+    request. `steady`: since when a model's replicas that began after its last crash were seen
+    ready, by the scheduler's clock. `locks` are the claims on locks to check again.
     """
 
     def __init__(self) -> None:
@@ -32,6 +33,7 @@ class Restless:
         self.kept_stale = True
         self.kept_look_ns = 0
         self.kept_alone: dict[str, dict[GpuId, int]] = {}
+        self.steady: dict[str, dict[JobId, int]] = {}
         self._timers: list[tuple[int, str]] = []
         self.locks = LockTurns()
 
