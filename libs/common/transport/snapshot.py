@@ -25,8 +25,8 @@ from libs.common.state.cluster import Cluster
 # 17: locks, lives of a restored cluster, lease profiles, recorded hashes.
 # 18: prices, idle jobs, notifications, diagnoses, nodes that are held back, batches of short
 # arrays, lenders. 19: how many models a tenant may deploy. 20: records of undeployed models,
-# armed hardware watchdogs, the name of the last restore.
-SNAPSHOT_VERSION: Final = 20
+# armed hardware watchdogs, the name of the last restore. 21: models that recovered from crashes.
+SNAPSHOT_VERSION: Final = 21
 
 
 class _Snapshot(msgspec.Struct, frozen=True, array_like=True):
