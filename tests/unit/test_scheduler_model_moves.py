@@ -4,7 +4,7 @@ from libs.common import facts as f
 from libs.common.model import JobId, NodeId
 from libs.common.state import model_view
 from services.scheduler.questions.why_model import explain_model
-from tests.given import finished, registered, released
+from tests.given import finished, registered, released, started
 from tests.unit.model_world import World, deployed, scaled, unready
 
 
@@ -89,6 +89,27 @@ def test_a_replica_of_a_node_that_is_removed_at_once_is_replaced_before_it_has_e
     (closed, *_) = world.end("chat-1", 0, reason="stopped")
     assert isinstance(closed, f.JobClosed) and closed.outcome == "cancelled"
     assert (world.living(), world.model.crashes) == (["chat-2"], 0)
+
+
+def test_a_replica_that_its_machine_ended_goes_before_the_one_that_loads_elsewhere() -> None:
+    world = serving()
+    world.hear(leaves(world, wait=True))
+    node = world.node_of("chat-2")
+    world.hear(started("chat-2", node))
+    requeued, *said = world.end("chat-1", None, signal=9, reason="gpu_fault", at_s=2)
+    assert isinstance(requeued, f.JobRequeued) and requeued.job_id == "chat-1"
+    assert scaled(said) == [([], ["chat-1"])]
+    assert (world.living(), world.node_of("chat-2")) == (["chat-2"], node)
+
+
+def test_without_a_removal_a_replica_that_its_machine_ended_stays() -> None:
+    world = serving()
+    world.quiet = (NodeId(world.node_of("chat-1")),)
+    assert scaled(world.decide()) == [(["chat-2"], [])]
+    world.quiet = ()
+    assert scaled(world.decide()) == [([], ["chat-2"])]
+    world.end("chat-1", None, signal=9, reason="gpu_fault", at_s=2)
+    assert world.living() == ["chat-1"]
 
 
 def test_a_replica_that_ends_before_its_model_heard_of_the_removal_is_no_crash() -> None:

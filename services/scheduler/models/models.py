@@ -128,11 +128,17 @@ def _is_old(cluster: Cluster, model: Model, job: Job) -> bool:
 
 
 def _excess(model: Model, new: list[Job]) -> list[JobId]:
-    """Return the surplus replicas: those that were never ready first, then those that are not ready
-    now, the newest first.
+    """Return the surplus replicas: queued ones first, then those that were never ready, then those
+    that are not ready now, the newest first.
     """
     by_worth = sorted(
-        new, key=lambda job: (is_ready(job), may_answer(job), -ordinal_of(model.name, job.job_id))
+        new,
+        key=lambda job: (
+            is_ready(job),
+            may_answer(job),
+            bool(job.members),
+            -ordinal_of(model.name, job.job_id),
+        ),
     )
     return [job.job_id for job in by_worth[: max(0, len(new) - model.wanted)]]
 
