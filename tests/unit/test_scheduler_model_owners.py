@@ -5,6 +5,7 @@ from msgspec.structs import replace
 from libs.common import facts as f
 from libs.common.model import JobId, TenantId
 from libs.common.state import model_view
+from services.scheduler.questions.why_model import explain_model
 from tests.given import registered, tell
 from tests.unit.model_world import World, deployed, scaled, unready
 
@@ -35,3 +36,37 @@ def test_a_deployment_by_the_same_tenant_keeps_its_ready_replica_until_the_new_o
         world.state.refresh(tell(world.cluster, fact, 2))
     assert scaled(world.decide()) == [(["chat-2"], [])]
     assert world.ready() == ["chat-1"]
+
+
+OTHER = TenantId("other")
+REMOVED = f.TenantSet(tenant=OTHER, removed=True)
+LATE = replace(deployed(1), tenant=OTHER)
+
+
+def test_a_model_that_was_deployed_while_its_tenant_was_removed_gets_no_replicas() -> None:
+    world = World(registered("a"), f.TenantSet(tenant=OTHER), REMOVED)
+    assert world.hear(LATE) == []
+    assert (world.model.deployed, world.living()) == (True, [])
+    assert model_view.state_of(world.cluster, world.model) == model_view.UNDEPLOYED
+    answer = explain_model(world.state, "chat")
+    assert answer["answer"] == "it is not deployed: its tenant other was removed"
+    assert answer["remedy"] == "muster undeploy chat"
+
+
+def test_the_removal_of_a_tenant_ends_the_replicas_of_a_model_that_was_deployed_meanwhile() -> None:
+    world = World(registered("a"), f.TenantSet(tenant=OTHER), LATE)
+    world.begin("chat-1")
+    said = world.hear(REMOVED)
+    (retired,) = (fact for fact in said if isinstance(fact, f.ReplicasScaled))
+    assert (retired.retire, retired.add, retired.reason) == (("chat-1",), (), "undeployed")
+    assert model_view.state_of(world.cluster, world.model) == model_view.STOPPING
+    answer = str(explain_model(world.state, "chat")["answer"])
+    assert answer.endswith("its tenant other was removed; 1 replicas have not ended yet")
+    world.end("chat-1", 0, reason="stopped")
+    assert world.living() == [] and world.decide() == []
+
+
+def test_a_tenant_that_a_later_fact_sets_again_gets_its_replicas_back() -> None:
+    world = World(registered("a"), f.TenantSet(tenant=OTHER), REMOVED, LATE)
+    assert world.living() == []
+    assert scaled(world.hear(f.TenantSet(tenant=OTHER))) == [(["chat-1"], [])]

@@ -27,7 +27,15 @@ SWEEP_KEYS: Final = 1_000
 
 
 def tenant_set(cluster: Cluster, fact: f.TenantSet, stamp: Stamp) -> Change:
+    """Set the limits of a tenant, or remove it.
+
+    A removal changes the models that another gateway deployed meanwhile: their replicas end. A
+    later fact that sets the tenant again changes them too.
+    """
     tenant = tenant_of(cluster, fact.tenant)
+    models: tuple[str, ...] = ()
+    if tenant.removed != fact.removed:
+        models = tuple(name for name, each in cluster.models.items() if each.tenant == fact.tenant)
     tenant.max_gpu_share, tenant.max_waiting, tenant.weight = (
         fact.max_gpu_share,
         fact.max_waiting,
@@ -49,7 +57,7 @@ def tenant_set(cluster: Cluster, fact: f.TenantSet, stamp: Stamp) -> Change:
             key_id: key for key_id, key in cluster.keys.items() if key.tenant != fact.tenant
         }
         cluster.keys_seq = stamp.seq
-    return Change()
+    return Change(models=models)
 
 
 def created(cluster: Cluster, fact: f.KeyCreated, stamp: Stamp) -> Change:

@@ -25,6 +25,10 @@ def explain_model(state: State, name: str, run_on_copy: RunOnCopy = copied) -> A
             state, name, "unknown", f"no model {name} is known as of {state.cluster.seq}"
         )
     word = model_view.state_of(state.cluster, model)
+    if model_view.is_tenant_removed(state.cluster, model):
+        text = f"it is not deployed: its tenant {model.tenant} was removed{_not_ended(model)}"
+        remedy = f"muster undeploy {name}" if model.deployed else None
+        return _answer(state, name, word, text) | {"remedy": remedy}
     queued = next(
         (
             job
@@ -87,12 +91,12 @@ def _explain_unready(state: State, model: Model, word: str) -> str:
     if word == model_view.REDEPLOYING:
         return f"{count}; generation {model.generation} takes over one by one"
     if word in (model_view.STOPPING, model_view.UNDEPLOYED):
-        return (
-            f"it is not deployed; {len(model.jobs)} replicas have not ended yet"
-            if model.jobs
-            else "it is not deployed"
-        )
+        return f"it is not deployed{_not_ended(model)}"
     return count
+
+
+def _not_ended(model: Model) -> str:
+    return f"; {len(model.jobs)} replicas have not ended yet" if model.jobs else ""
 
 
 def _answer(state: State, name: str, word: str, text: str, proof: Answer | None = None) -> Answer:
