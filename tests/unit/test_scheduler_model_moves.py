@@ -1,8 +1,10 @@
 """Replicas on nodes that are to be removed move to other nodes."""
 
 from libs.common import facts as f
+from libs.common.change import Stamp
 from libs.common.model import JobId, NodeId
 from libs.common.state import model_view
+from libs.common.subjects import GATEWAY_KIND
 from services.scheduler.questions.why_model import explain_model
 from tests.given import finished, registered, released, started
 from tests.unit.model_world import World, deployed, scaled, unready
@@ -110,6 +112,21 @@ def test_without_a_removal_a_replica_that_its_machine_ended_stays() -> None:
     assert scaled(world.decide()) == [([], ["chat-2"])]
     world.end("chat-1", None, signal=9, reason="gpu_fault", at_s=2)
     assert world.living() == ["chat-1"]
+
+
+def test_a_replica_that_waits_for_the_limit_of_its_tenant_says_so() -> None:
+    world = serving()
+    world.hear(f.TenantSet(tenant=world.model.tenant, max_gpu_share=100))
+    assert scaled(world.hear(leaves(world, wait=True))) == [(["chat-2"], [])]
+    assert world.hear(at_s=3_600) == [] and world.ready() == ["chat-1"]
+    answer = explain_model(world.state, "chat")
+    assert "holds 1 of at most 1 GPUs" in str(answer["answer"])
+    assert "raise the limit of tenant default" in str(answer["remedy"])
+    raised = f.TenantSet(tenant=world.model.tenant, max_gpu_share=200)
+    stamp = Stamp(seq=0, at_ns=0, epoch=0, writer=GATEWAY_KIND, writer_id="")
+    world.state.imagine(raised, stamp)
+    world.decide()
+    assert world.node_of("chat-2") != world.node_of("chat-1")
 
 
 def test_a_replica_that_ends_before_its_model_heard_of_the_removal_is_no_crash() -> None:

@@ -91,8 +91,9 @@ class NodeJoined(Fact, frozen=True, tag="node.joined"):
 class NodeRemovalRequested(Fact, frozen=True, tag="node.removal_requested"):
     """An operator asked to remove a node: it takes no more work.
 
-    `wait`: running jobs may end by themselves, and replicas move when another node has room.
-    Otherwise they are stopped, and queued again or replaced.
+    `wait`: running jobs may end by themselves, and replicas move when another node has room and
+    their tenant's GPU limit and budget allow one more. Otherwise they are stopped, and queued again
+    or replaced.
     """
 
     node_id: NodeId
