@@ -57,9 +57,32 @@ def test_a_model_that_is_not_deployed_is_not_served() -> None:
 
 def test_why_none_is_ready_counts_what_starts_and_what_waits() -> None:
     assert catalogue().why_not("chat") == "2 wait for devices"
-    assert catalogue(running(1)).why_not("chat") == "1 of 2 are starting, 1 wait for devices"
+    assert catalogue(running(1)).why_not("chat") == "1 of 2 are starting, 1 waits for devices"
     assert catalogue(running(1), running(2)).why_not("chat") == "2 of 2 are starting"
     assert catalogue(f.ModelScaled(name="chat", replicas=0)).why_not("chat") == "it is scaled to 0"
+
+
+def ended(reason: str, until_ns: int) -> list[AnyFact]:
+    """Replica 1 ran, ended with this reason, and waits before its next attempt."""
+    job, node = JobId("chat-1"), NodeId("n1")
+    end = f.JobFinished(job_id=job, attempt=1, node_id=node, exit_code=None, reason=reason)
+    again = f.JobRequeued(
+        job_id=job, attempt=1, reason=reason, counted=False, not_before_ns=until_ns
+    )
+    return [*running(1), end, f.JobReleased(job_id=job, attempt=1, node_id=node), again]
+
+
+def test_replicas_that_wait_before_their_next_attempt_do_not_wait_for_devices() -> None:
+    waits = catalogue(ended("gpu_fault", 5))
+    assert waits.why_not("chat") == "1 waits for devices, 1 waits after gpu_fault"
+    assert catalogue(running(2), ended("gpu_fault", 5)).why_not("chat") == (
+        "1 of 2 are starting, 1 waits after gpu_fault"
+    )
+    assert catalogue(ended("refused", 5)).why_not("chat") == (
+        "1 waits for devices, 1 waits after a refusal"
+    )
+    later = Deployed(waits.cluster, lambda: 6)
+    assert later.why_not("chat") == "2 wait for devices"
 
 
 def unready(ordinal: int) -> f.ReplicaUnready:

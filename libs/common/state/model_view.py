@@ -3,12 +3,14 @@
 Pure. The gateway shows it, and the scheduler's `why` explains it.
 """
 
+from collections import Counter
 from typing import Final
 
 from libs.common.life import job_life
 from libs.common.model import JobSpec, Serve
 from libs.common.model_spec import ModelSpec
 from libs.common.placeholders import HOST, KEY, any_has
+from libs.common.reasons import REFUSED
 from libs.common.state.cluster import (
     Cluster,
     Endpoint,
@@ -71,8 +73,6 @@ def replica_spec(
     )
 
 
-def replicas(cluster: Cluster, model: Model) -> list[Job]:
-    """Return the model's replicas that have not ended, the oldest first."""
 def is_deployed(cluster: Cluster, model: Model) -> bool:
     """Return whether the model is deployed and its tenant was not removed.
 
@@ -86,6 +86,8 @@ def is_tenant_removed(cluster: Cluster, model: Model) -> bool:
     return tenant is not None and tenant.removed
 
 
+def replicas(cluster: Cluster, model: Model) -> list[Job]:
+    """Return the model's replicas that have not ended, the oldest first."""
     return [cluster.jobs[job_id] for job_id in model.jobs]
 
 
@@ -116,23 +118,34 @@ def routable(cluster: Cluster, name: str) -> list[Endpoint]:
     return [endpoint_of(cluster, job) for job in jobs if may_answer(job)]
 
 
-def counts(cluster: Cluster, model: Model) -> str:
-    """Describe how many replicas run without being ready, and how many wait.
+def counts(cluster: Cluster, model: Model, now_ns: int) -> str:
+    """Describe how many replicas run without being ready, and how many wait for devices or before
+    their next attempt.
 
-    Empty if there are none.
+    Empty if there are none. `now_ns` is the wall clock.
     """
     jobs = [job for job in replicas(cluster, model) if job.cancel is None and not is_ready(job)]
     unready = sum(1 for job in jobs if may_answer(job))
     starting = sum(1 for job in jobs if job.state in (job_life.PLACED, job_life.RUNNING)) - unready
-    queued = sum(1 for job in jobs if job.state == job_life.QUEUED)
+    queued = [job for job in jobs if job.state == job_life.QUEUED]
+    later = Counter(job.reason for job in queued if job.refusals.waits(now_ns))
+    for_devices = len(queued) - later.total()
     words = [
         f"{unready} of {model.wanted} replicas run but do not answer their health probe"
         if unready
         else "",
         f"{starting} of {model.wanted} are starting" if starting else "",
-        f"{queued} wait for devices" if queued else "",
+        f"{_wait(for_devices)} for devices" if for_devices else "",
+        *(
+            f"{_wait(number)} after {'a refusal' if reason == REFUSED else reason}"
+            for reason, number in sorted(later.items())
+        ),
     ]
     return ", ".join(word for word in words if word)
+
+
+def _wait(number: int) -> str:
+    return f"{number} {'waits' if number == 1 else 'wait'}"
 
 
 def state_of(cluster: Cluster, model: Model) -> str:

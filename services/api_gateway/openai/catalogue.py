@@ -206,7 +206,8 @@ class Deployed:
             return "it was undeployed"
         if not model.wanted:
             return "it is scaled to 0"
-        text = model_view.counts(self.cluster(), model) or f"0 of {model.wanted} run"
+        counted = model_view.counts(self.cluster(), model, self.now_ns())
+        text = counted or f"0 of {model.wanted} run"
         looping = model_view.state_of(self.cluster(), model) == model_view.CRASH_LOOPING
         return (
             f"{text}; they crash repeatedly: `muster models {name}` says how" if looping else text

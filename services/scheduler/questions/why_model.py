@@ -78,7 +78,7 @@ def _explain_unready(state: State, model: Model, word: str) -> str:
     ready = model_view.ready_count(state.cluster, model)
     count = f"{ready} of {model.wanted} replicas are ready{_law(model)}"
     if word == model_view.UNREADY:
-        busy = model_view.counts(state.cluster, model)
+        busy = model_view.counts(state.cluster, model, state.wall_ns)
         return (
             f"{count}; {busy}: requests go to them where none is ready; a busy one needs a "
             "longer --health-timeout"
