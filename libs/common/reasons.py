@@ -73,8 +73,9 @@ GOES_ON: Final = (PREEMPTED, GROWN)
 # A node is lost because its agent registered with a later incarnation (NodeLost).
 REPLACED: Final = "replaced"
 
-# Changes of a model's replicas (ReplicasScaled). A new replica replaces a crashed one, or was
-# requested. After crashes, a replica has served long enough.
+# Changes of a model's replicas (ReplicasScaled). CRASHED: a new replica replaces a crashed one.
+# WANTED: it was requested. RECOVERED: after crashes, a replica has served long enough, so they do
+# not count any more. NODE_REMOVED is another reason: replicas leave a node that is to be removed.
 CRASHED: Final = "crashed"
 WANTED: Final = "wanted"
 RECOVERED: Final = "recovered"

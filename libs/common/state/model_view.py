@@ -47,8 +47,8 @@ def replica_spec(
 ) -> JobSpec:
     """Return the JobSpec of a replica.
 
-    It is requeued only if its node refuses it or its machine ends it soon. After any other end its
-    model creates another replica.
+    It is requeued only if its node refuses it, or its machine ends it before it was ready for a
+    minute. After any other end its model creates another replica.
     """
     serve = Serve(
         model=name,

@@ -185,8 +185,9 @@ def _exit_code(members: list[MemberView]) -> int | None:
 def may_try_again(job: Job, reason: str, counted: bool) -> bool:
     """Return whether the job may have another attempt.
 
-    A replica gets one after a refusal, for example of its port, and if its machine ended it soon:
-    so it waits before each as other jobs do. After any other end its model makes a new replica.
+    A replica gets another attempt after a refusal, and after a machine fault before it was ready
+    for a minute. The waits are those of other jobs. After any other end its model makes a new
+    replica.
     """
     if tries(job) >= ATTEMPTS_MAX or reason == reasons.TIME_LIMIT:
         return False

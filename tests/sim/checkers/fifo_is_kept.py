@@ -2,8 +2,9 @@
 
 This applies to queues without backfill and time slices.
 
-Exceptions are a job for which devices were reserved while it was the first, and an earlier one
-whose place is being measured: it is reserved for that job, and others start elsewhere.
+There are two exceptions. A job may start for which devices were reserved while it was the first.
+A job whose place is being measured by its preflight has that place reserved already, so others may
+start elsewhere before it.
 """
 
 from __future__ import annotations
