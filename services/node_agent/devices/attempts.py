@@ -1,10 +1,10 @@
 """Keep which attempts of this node have which devices, and find the attempt of a process."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from libs.common.model import AttemptRef, GpuId
-from services.node_agent.core.state import REFUSED, Attempt, State
+from services.node_agent.core.state import LAUNCHING, REFUSED, WAITING, Attempt, State
 from services.node_agent.drivers.simulated import Work
 from services.node_agent.machine import processes
 
@@ -29,6 +29,20 @@ def running(state: State, but: str = "") -> set[GpuId]:
         for attempt in attempts
         if attempt.exit is None and attempt.phase != REFUSED
         for uuid in attempt.gpus
+    }
+
+
+def holding(state: State, entered: Mapping[str, Collection[GpuId]], but: str) -> set[GpuId]:
+    """Return the devices that attempts have, except that one's.
+
+    An attempt that was not launched yet has only the devices that it `entered`.
+    """
+    return {
+        uuid
+        for key, attempt in state.attempts.items()
+        if key != but and attempt.exit is None and attempt.phase != REFUSED
+        for uuid in attempt.gpus
+        if attempt.phase not in (WAITING, LAUNCHING) or uuid in entered.get(key, ())
     }
 
 

@@ -2,16 +2,16 @@
 command.
 
 Every release scrubs the devices that no attempt uses, because the next user is not known yet. A job
-that starts there waits (`over`). If the scrub fails, the device is not clean and is quarantined. If
-there is no way to scrub, the receipt says so. A reset affects a whole card, so it waits until no
-part is in use. Other work on free devices takes its `turn` too. A device that must still be
-scrubbed is kept on disk: the attempt that was to start on it may be lost with the agent. Tests:
-tests/integration/test_scrubbing.py.
+that starts there waits (`over`); of several such jobs the first one scrubs. If the scrub fails, the
+device is not clean and is quarantined. If there is no way to scrub, the receipt says so. A reset
+affects a whole card, so it waits until no part is in use. Other work on free devices takes its
+`turn` too. A device that must still be scrubbed is kept on disk: the attempt that was to start on
+it may be lost with the agent. Tests: tests/integration/test_scrubbing.py, test_scrub_turns.py.
 """
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -29,7 +29,7 @@ from services.node_agent.core.observations import (
     Observation,
 )
 from services.node_agent.core.state import State
-from services.node_agent.devices.attempts import running
+from services.node_agent.devices.attempts import holding, running
 from services.node_agent.devices.device_commands import carry_out
 from services.node_agent.directories import keeping_files
 from services.node_agent.directories.protocol import Memory
@@ -83,6 +83,8 @@ class Scrub:
         self.turns: dict[str, asyncio.Lock] = {}
         self.failed: dict[GpuId, tuple[float, str]] = {}
         self.owed: dict[GpuId, None] = {}
+        # By attempt the devices that it may use, also before it is launched.
+        self.entered: dict[str, set[GpuId]] = {}
 
     @property
     def wanted(self) -> bool:
@@ -128,15 +130,23 @@ class Scrub:
         """Wait until none of the attempt's devices is being scrubbed or must be scrubbed first.
 
         A device must still be scrubbed if an attempt left it while another was to start on it,
-        which then never started. Raises Refused after the trouble was reported.
+        which then never started. Other attempts that wait here do not keep it from that. Raises
+        Refused after the trouble was reported.
         """
+        known = self.state().attempts
+        self.entered = {other: had for other, had in self.entered.items() if other in known}
+        entered = self.entered[key] = set()
         for uuid in uuids:
             turn = self.turn(uuid) if uuid in self.owed else self.turns.get(card_of(uuid))
             if turn is None:
+                entered.add(uuid)
                 continue
             async with turn:
-                due = uuid in self.owed and self._is_free(uuid, key)
+                others = holding(self.state(), self.entered, but=key)
+                due = uuid in self.owed and self._is_free(uuid, others)
                 result = await self._clear(uuid) if due else ""
+                if not result.startswith(FAILED):
+                    entered.add(uuid)
             if result.startswith(FAILED):
                 self.tell(
                     DeviceTroubleChanged(
@@ -149,16 +159,15 @@ class Scrub:
         """Hold the card: the holder alone resets, fills or tries its free devices."""
         return self.turns.setdefault(card_of(uuid), asyncio.Lock())
 
-    def _is_free(self, uuid: GpuId, but: str = "") -> bool:
+    def _is_free(self, uuid: GpuId, held: Collection[GpuId]) -> bool:
         """Return whether the device is free: its card for a reset, itself for a command."""
-        held = running(self.state(), but)
         return (
             not on_cards_of([uuid], held) if self.command.command == BY_RESET else uuid not in held
         )
 
     async def _scrub(self, uuid: GpuId) -> str:
         async with self.turn(uuid):
-            if self._is_free(uuid):
+            if self._is_free(uuid, running(self.state())):
                 return await self._clear(uuid)
             await self.owe([uuid])
             return LATER
@@ -171,10 +180,18 @@ class Scrub:
         self.failed.pop(uuid, None)
         if result.startswith(FAILED):
             self.failed[uuid] = (time.monotonic(), result)
-        elif uuid in self.owed:
-            del self.owed[uuid]
+        elif done := self._done_with(uuid):
+            self.owed = {other: None for other in self.owed if other not in done}
             await self._keep()
         return result
+
+    def _done_with(self, uuid: GpuId) -> Collection[GpuId]:
+        """Return the devices to scrub that a scrub of this one includes: a reset does the card."""
+        return (
+            on_cards_of(self.owed, [uuid])
+            if self.command.command == BY_RESET
+            else {uuid} & self.owed.keys()
+        )
 
     async def _reset(self, uuid: GpuId) -> str:
         try:

@@ -67,7 +67,8 @@ async def check(
     except OSError as error:
         return unknown(action, f"not known: the release check failed: {error}")
     if not left and scrub.wanted:
-        # An attempt that was to start there may never do so, or another device is not clean.
+        # These devices are not scrubbed now: another attempt has them, or a sibling is not clean.
+        # The next start scrubs them.
         await scrub.owe(uuid for uuid in action.gpus if held or uuid not in alone)
     scrubbed = await scrub.of(alone) if not left and not held and alone else Scrubbed(NOT_CLEAN)
     held = {**held, **{uuid: f"{NOT_CLEARED}{why}" for uuid, why in scrubbed.failed.items()}}
