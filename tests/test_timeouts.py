@@ -12,7 +12,7 @@ import ast
 from collections.abc import Iterator
 from typing import Final
 
-from tests.tidy import name, sources, tree
+from tests.tidy import name, nodes, sources, tree
 
 UNITS: Final = ("_S", "_MS", "_NS")
 SETTINGS: Final = "libs/common/settings/settings.py"
@@ -355,7 +355,7 @@ def test_no_wait_is_a_number_without_a_name() -> None:
     calls = [
         (path, node)
         for path in sources("libs", "services")
-        for node in ast.walk(tree(path))
+        for node in nodes(path)
         if isinstance(node, ast.Call)
     ]
     assert [

@@ -91,11 +91,17 @@ def tree(path: Path) -> ast.Module:
         gc.enable()
 
 
+@cache
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    """All nodes of a file's tree. Walking a tree takes longer than building it."""
+    return tuple(ast.walk(tree(path)))
+
+
 def functions(path: Path) -> list[Function]:
-    found = [node for node in ast.walk(tree(path)) if isinstance(node, FUNCTIONS)]
     return [
         Function(name(path), node.name, (node.end_lineno or node.lineno) - node.lineno + 1)
-        for node in found
+        for node in nodes(path)
+        if isinstance(node, FUNCTIONS)
     ]
 
 
@@ -106,7 +112,7 @@ def lines(path: Path) -> int:
 def imports(path: Path) -> list[tuple[int, str]]:
     """Every module that the file names in an import, anywhere in it, with its line."""
     found: list[tuple[int, str]] = []
-    for node in ast.walk(tree(path)):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             found += [(node.lineno, each.name) for each in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -141,7 +147,7 @@ def set_loops(path: Path, attributes: frozenset[str] = frozenset()) -> list[str]
     """
     known = attributes | _set_names(tree(path))
     found = []
-    for node in ast.walk(tree(path)):
+    for node in nodes(path):
         if isinstance(node, LOOPS):
             found += [node.iter] if _is_set(node.iter, known) else []
         elif isinstance(node, ast.Call) and _called(node) in ORDER_KEEPERS:
@@ -153,12 +159,7 @@ def set_loops(path: Path, attributes: frozenset[str] = frozenset()) -> list[str]
 
 def set_attributes(paths: list[Path]) -> frozenset[str]:
     """The names of the fields that these files' classes annotate as sets."""
-    bodies = [
-        node.body
-        for path in paths
-        for node in ast.walk(tree(path))
-        if isinstance(node, ast.ClassDef)
-    ]
+    bodies = [node.body for path in paths for node in nodes(path) if isinstance(node, ast.ClassDef)]
     fields = [each for body in bodies for each in body if isinstance(each, ast.AnnAssign)]
     return frozenset(_said(field.target) for field in fields if _is_set_type(field.annotation))
 
@@ -224,7 +225,7 @@ def _said(node: ast.expr) -> str:
 
 def float_equalities(path: Path) -> list[str]:
     found = []
-    for node in ast.walk(tree(path)):
+    for node in nodes(path):
         if isinstance(node, ast.Compare) and any(
             isinstance(op, ast.Eq | ast.NotEq) for op in node.ops
         ):
@@ -247,7 +248,7 @@ def _is_float(node: ast.expr) -> bool:
 def wide_catches(path: Path) -> list[str]:
     """`except:`, `except Exception` and `except BaseException`, as `path in function`."""
     found = []
-    for function in ast.walk(tree(path)):
+    for function in nodes(path):
         if isinstance(function, FUNCTIONS):
             handlers = [node for node in ast.walk(function) if isinstance(node, ast.ExceptHandler)]
             found += [
@@ -261,7 +262,7 @@ def forgotten_cancellations(path: Path) -> list[str]:
     function`.
     """
     found = []
-    for function in ast.walk(tree(path)):
+    for function in nodes(path):
         if isinstance(function, FUNCTIONS):
             for node in ast.walk(function):
                 handler = (

@@ -44,6 +44,9 @@ PYTHON = f"""#!/bin/sh
 [ "$1" = -P ] || set -- -IS "$@"
 exec {sys.executable} "$@"
 """
+# The time to become healthy, also on a busy machine, and where a version never does.
+HEALTH_S = 20
+SICK_S = 1
 SERVICES = list((ROOT / "services").glob("*/__main__.py"))
 
 
@@ -77,7 +80,7 @@ class World:
             python="true",
             systemctl=str(shared / "systemctl"),
             port=self.server.server_port,
-            health_s=1,
+            health_s=HEALTH_S,
         )
         self.first, self.second = self._installed("first"), self._installed("second")
         for name in ("head", "n1"):
@@ -96,9 +99,10 @@ class World:
         return version
 
     def rollout(self, wheel: str = "first", **changes: object) -> Rollout:
-        plan = msgspec.structs.replace(
-            self.plan, wheel=str(self.folder / f"{wheel}.whl"), **changes
-        )
+        wheel_path = str(self.folder / f"{wheel}.whl")
+        plan = msgspec.structs.replace(self.plan, wheel=wheel_path, **changes)
+        if self.sick or self.leaderless or self.strangers:
+            plan = msgspec.structs.replace(plan, health_s=SICK_S)
         return Rollout(plan, print)
 
     def cut(self, words: str) -> None:

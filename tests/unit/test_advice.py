@@ -5,6 +5,7 @@ not a list of them.
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -42,28 +43,27 @@ OTHERS: Final = (
 )
 
 
-def texts(path: Path) -> Iterator[str]:
+@cache
+def texts(path: Path) -> tuple[str, ...]:
     """The strings of a file that are no docstrings; what is put into an f-string is an X."""
-    tree = ast.parse(path.read_text())
-    said = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    inside = {
-        id(part)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.JoinedStr)
-        for part in ast.walk(node)
-        if part is not node
-    }
-    for node in ast.walk(tree):
-        if isinstance(node, ast.JoinedStr):
-            yield "".join(
-                str(part.value) if isinstance(part, ast.Constant) else "X" for part in node.values
-            )
-        elif (
-            isinstance(node, ast.Constant)
-            and isinstance(node.value, str)
-            and id(node) not in said | inside
-        ):
-            yield node.value
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    joined = [node for node in nodes if isinstance(node, ast.JoinedStr)]
+    skipped = {id(part) for node in joined for part in ast.walk(node)}
+    skipped |= {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    alone = [
+        node.value
+        for node in nodes
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and id(node) not in skipped
+    ]
+    return (*map(_with_x, joined), *alone)
+
+
+def _with_x(joined: ast.JoinedStr) -> str:
+    return "".join(
+        str(part.value) if isinstance(part, ast.Constant) else "X" for part in joined.values
+    )
 
 
 def commands(
