@@ -3,6 +3,7 @@
 import asyncio
 import os
 import shutil
+import signal
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,7 +13,8 @@ from agent_world import World, world_at
 
 from libs.common import facts as f
 from libs.common.errors import Unavailable
-from services.node_agent.directories import job_directories, kept_directories
+from libs.common.model import AttemptRef, JobId
+from services.node_agent.directories import kept_directories, stops
 from services.node_agent.directories.kept_directories import Scanned
 from services.node_agent.jobs import closing
 from services.node_agent.supervision import control_client
@@ -30,11 +32,11 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 async def test_a_stop_that_cannot_reach_the_supervisor_is_repeated(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job_directories, "STOP_AGAIN_S", 0.05)
+    monkeypatch.setattr(stops, "AGAIN_S", 0.05)
     connected, failed = control_client._connected, []
 
     def without_descriptors(job_dir: str) -> object:
-        if len(failed) < 2:
+        if len(failed) < 8:
             failed.append(job_dir)
             raise OSError(24, "Too many open files")
         return connected(job_dir)
@@ -44,13 +46,38 @@ async def test_a_stop_that_cannot_reach_the_supervisor_is_repeated(
     monkeypatch.setattr(control_client, "_connected", without_descriptors)
     await world.scheduler.send(world.stop_order("j"))
     assert (await world.said(f.JobFinished, "j")).exit_code == 3
-    assert len(failed) == 2 and not world.life.done()
+    assert len(failed) == 8 and not world.life.done()
+
+
+async def test_a_stop_is_not_repeated_after_a_later_one(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stops, "AGAIN_S", 0.01)
+    connected, are_free = control_client._connected, asyncio.Event()
+
+    def without_descriptors(job_dir: str) -> object:
+        if not are_free.is_set():
+            raise OSError(24, "Too many open files")
+        return connected(job_dir)
+
+    script = "trap 'exit 3' TERM; trap 'exit 4' INT; echo ready; while :; do sleep 0.02; done"
+    await world.start("j", script)
+    assert (await world.output("j", wait_ms=5_000)).data == b"ready\n"
+    monkeypatch.setattr(control_client, "_connected", without_descriptors)
+    ref, ends = AttemptRef(JobId("j"), 1), []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        ends.append(asyncio.create_task(world.agent.jobs.stop(ref, number, 60_000)))
+        await asyncio.sleep(0.05)
+    assert [end.done() for end in ends] == [True, False]
+    are_free.set()
+    assert (await world.said(f.JobFinished, "j")).exit_code == 4
+    await asyncio.gather(*ends)
 
 
 async def test_job_whose_supervisor_can_never_be_reached_is_killed(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job_directories, "STOP_AGAIN_S", 0.01)
+    monkeypatch.setattr(stops, "AGAIN_S", 0.01)
 
     async def unreachable(*asked: object) -> None:
         raise Unavailable("its supervisor cannot be asked")

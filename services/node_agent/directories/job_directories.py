@@ -7,7 +7,6 @@ Twin: the simulation's supervisors.
 
 import asyncio
 import contextlib
-import logging
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -16,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from libs.common.errors import Refused, Unavailable
+from libs.common.errors import Refused
 from libs.common.model import AttemptRef, JobId
 from libs.common.safety.folder_walk import remove_tree
 from libs.common.transport.uploads import Bounds
@@ -55,6 +54,7 @@ from services.node_agent.directories.protocol import (
     Taken,
 )
 from services.node_agent.directories.retention import Keep, Pruned
+from services.node_agent.directories.stops import Stops
 from services.node_agent.directories.unpacking import FILES, Unpacking
 from services.node_agent.machine import processes
 from services.node_agent.machine.ports import is_free
@@ -80,11 +80,6 @@ LEASE: Final = "lease"
 # supervisors that are stopped or stuck.
 OVERRULE_NS: Final = 250_000_000
 KEEP_ALL: Final = Keep()
-# After so many tries the core kills the job.
-STOP_TRIES: Final = 5
-STOP_AGAIN_S: Final = 1.0
-
-logger = logging.getLogger(__name__)
 
 
 class JobDirectories:
@@ -107,6 +102,7 @@ class JobDirectories:
         self.jobs_dir = state_dir.resolve() / "jobs"
         self.lease_path = str(state_dir.resolve() / LEASE)
         self.supervisors = SupervisorClient(state_dir, self._event_came, home)
+        self.stops = Stops(self.supervisors)
         self.on_event: OnEvent = lambda seen: None
         self.watchdog = LeaseWatchdog(self.lease_path, home, fence)
         self.keep = keep
@@ -207,14 +203,7 @@ class JobDirectories:
         )
 
     async def stop(self, ref: AttemptRef, signal: int, grace_ms: int) -> None:
-        for _ in range(STOP_TRIES):
-            try:
-                with contextlib.suppress(Refused):
-                    await self.supervisors.stop(_key(ref), signal, grace_ms / 1000)
-                return
-            except Unavailable as error:
-                logger.warning("%s cannot be stopped yet: %s", key_of(ref), error)
-                await asyncio.sleep(STOP_AGAIN_S)
+        await self.stops.stop(_key(ref), signal, grace_ms)
 
     async def kill(self, ref: AttemptRef) -> None:
         with contextlib.suppress(Refused):
