@@ -125,7 +125,7 @@ STAY: Final[dict[str, str]] = {
         daemons.READY_AGAIN_S daemons.GONE_FIRST_S daemons.GONE_MAX_S pool.QUIET_NS
         apply.HIT_GRACE_MS apply.UNWANTED_GRACE_MS
         ending.SHUTDOWN_GRACE_NS telling.TELL_WAIT_S control_client.CONNECT_AGAIN_S
-        denial.ANSWER_S directories.stops.AGAIN_S
+        denial.ANSWER_S directories.stops.AGAIN_S kept_directories.LOAD_AGAIN_S
         telling.START_ALONE_NS
         supervisor_client.MISSED_EVENTS_EVERY_S
         element_journal.MARK_NS supervisor.elements.FIRST_GUESS_NS core.batch.ELEMENTS_EVERY_NS

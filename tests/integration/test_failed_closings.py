@@ -5,15 +5,20 @@ import os
 import shutil
 import signal
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 
+import msgspec
 import pytest
-from agent_world import World, world_at
+from agent_world import NODE, WAIT_S, World, world_at
+from msgspec.structs import replace
 
 from libs.common import facts as f
 from libs.common.errors import Unavailable
+from libs.common.messages import PruneAsk, PruneDone
 from libs.common.model import AttemptRef, JobId
+from libs.common.subjects import ask_node
 from services.node_agent.directories import kept_directories, stops
 from services.node_agent.directories.kept_directories import Scanned
 from services.node_agent.jobs import closing
@@ -190,8 +195,48 @@ async def test_a_directory_that_cannot_be_read_is_left_out(
 
     monkeypatch.setattr(kept_directories, "_scan", broken)
     await world.begin()
+    await world.until(world.agent.jobs.kept.loaded.is_set)  # type: ignore[attr-defined]
     await world.agent.jobs.prune()
     assert world.agent.jobs.kept.kept == {}  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("fails", ["_scan", "listdir"])
+async def test_directories_are_read_again_after_descriptors_were_missing(
+    world: World, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    monkeypatch.setattr(kept_directories, "LOAD_AGAIN_S", 0.05)
+    await world.place(replace(world.order("j", "echo hello"), rank=3))
+    await world.said(f.JobReleased, "j")
+    world.closed("j")
+    await world.until((world.state_dir / "jobs" / "j.1" / records.DONE).exists)
+    await world.end()
+    are_free, failed, jobs_dir = threading.Event(), [], world.state_dir.resolve() / "jobs"
+
+    def without_descriptors(real: Callable[[str], object], path: str) -> object:
+        if (
+            path == (jobs_dir if fails == "listdir" else f"{jobs_dir}/j.1")
+            and not are_free.is_set()
+        ):
+            failed.append(path)
+            raise OSError(24, "Too many open files")
+        return real(path)
+
+    await world.begin()
+    await world.until(world.agent.jobs.kept.loaded.is_set)  # type: ignore[attr-defined]
+    (jobs_dir / "j.1" / kept_directories.UNCOPIED).touch()
+    kept = kept_directories.KeptDirectories(jobs_dir)
+    world.agent.jobs.kept = kept  # type: ignore[attr-defined]
+    owner = kept_directories if fails == "_scan" else os
+    monkeypatch.setattr(owner, fails, partial(without_descriptors, getattr(owner, fails)))
+    loading = asyncio.create_task(kept.load())
+    await world.until(lambda: len(failed) > 1)
+    ask = msgspec.msgpack.encode(PruneAsk(0, 0, False))
+    answer = await world.bus.request(ask_node(NODE, "prune"), ask, WAIT_S)
+    done = msgspec.msgpack.decode(answer, type=PruneDone)
+    assert done == PruneDone(error="it still reads its old directories: try again later")
+    are_free.set()
+    await loading
+    assert list(kept.kept) == ["j.1"] and kept.held == {"j.1": 3}
 
 
 async def test_a_release_check_that_fails_quarantines_the_device_and_the_agent_stays(

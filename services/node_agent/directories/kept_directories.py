@@ -7,6 +7,7 @@ marker is gone. Test: tests/integration/test_pruning.py.
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import time
@@ -15,6 +16,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from libs.common.errors import Unavailable
 from libs.common.model import AttemptRef, attempt_of
 from libs.common.safety.folder_walk import BLOCK_BYTES, remove_tree, size_of
 from services.node_agent.directories.retention import Keep, Kept, Pruned, Shelf, surplus
@@ -23,16 +25,21 @@ from services.node_agent.supervisor import records
 # This file marks a directory while the end of its output is not in the object store yet.
 UNCOPIED: Final = "uncopied"
 MARKERS_MAX: Final = 10_000
+# How long after a failure the directories of earlier agents are read again.
+LOAD_AGAIN_S: Final = 10.0
+NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE)
+STILL_LOADING: Final = "it still reads its old directories: try again later"
 
 logger = logging.getLogger(__name__)
 
 
 class Scanned(NamedTuple):
-    """One directory as it is on the disk."""
+    """One directory as it is on the disk, with the rank of its attempt; 0 if that is not known."""
 
     kept: Kept
     is_pruned: bool
     is_uncopied: bool
+    rank: int = 0
 
 
 class KeptDirectories:
@@ -59,25 +66,42 @@ class KeptDirectories:
         """Add the directories that earlier agents left, the oldest first.
 
         Many files take minutes, so the agent registers meanwhile. Whatever needs all directories
-        waits for `loaded`.
+        waits for `loaded`. If they cannot be read, for example without free descriptors, they are
+        read again later.
         """
         try:
-            scanned = await asyncio.to_thread(self._scan_all)
-            for directory in sorted(scanned, key=lambda directory: directory.kept.ended_ns):
+            for directory in sorted(await self._all(), key=lambda one: one.kept.ended_ns):
                 self._add(directory)
         finally:
             self.loaded.set()
 
+    async def _all(self) -> list[Scanned]:
+        while True:
+            try:
+                return await asyncio.to_thread(self._scan_all)
+            except OSError as error:
+                logger.warning("%s cannot be read yet: %s", self.jobs_dir, error)
+                await asyncio.sleep(LOAD_AGAIN_S)
+
     def _scan_all(self) -> list[Scanned]:
-        """Read the directories from the disk; leave out those that cannot be read."""
+        """Read the directories from the disk; leave out those that cannot be read.
+
+        Raises OSError if the list cannot be read, or if no descriptor is free.
+        """
         found = []
-        for path in self.jobs_dir.glob(f"*/{records.DONE}"):
+        for name in os.listdir(self.jobs_dir):
             if self.closed:
                 break
+            job_dir = f"{self.jobs_dir}/{name}"
             try:
-                found.append(_scan(str(path.parent)))
-            except OSError as error:
-                logger.warning("%s is not pruned by this agent: %s", path.parent, error)
+                os.lstat(f"{job_dir}/{records.DONE}")
+                found.append(_scan(job_dir))
+            except (FileNotFoundError, NotADirectoryError):
+                continue  # not forgotten yet, or a person removed it
+            except (OSError, ValueError) as error:
+                if isinstance(error, OSError) and error.errno in NO_DESCRIPTOR:
+                    raise
+                logger.warning("%s is not pruned by this agent: %s", job_dir, error)
         return found
 
     async def close(self, loading: asyncio.Task[None]) -> None:
@@ -112,8 +136,10 @@ class KeptDirectories:
         await self.loaded.wait()
         job_dir = f"{self.jobs_dir}/{name}"
         try:
-            flat = _scan_flat(job_dir, tenant)
-            self._add(flat if flat is not None else await asyncio.to_thread(_scan, job_dir))
+            found = _scan_flat(job_dir, tenant)
+            if found is None or found.is_uncopied or name in self.unmarked:
+                found = await asyncio.to_thread(_scan, job_dir)
+            self._add(found)
         except OSError as error:
             logger.warning("%s is not pruned by this agent: %s", job_dir, error)
 
@@ -128,15 +154,16 @@ class KeptDirectories:
         self.size_bytes += kept.size_bytes
         self.shelves.setdefault(kept.tenant, Shelf()).add(kept)
         if scanned.is_uncopied or kept.name in self.unmarked:
-            record = records.read_exit(f"{self.jobs_dir}/{kept.name}")
-            self.held[kept.name] = record["rank"] if record is not None else 0
+            self.held[kept.name] = scanned.rank
 
     async def prune(self, keep: Keep, dry_run: bool = False) -> Pruned:
         """Prune down to these bounds; prunings run one after the other.
 
-        Bytes that could not be removed do not count as freed.
+        Bytes that could not be removed do not count as freed. Raises Unavailable while the
+        directories of earlier agents are read.
         """
-        await self.loaded.wait()
+        if not self.loaded.is_set():
+            raise Unavailable(STILL_LOADING)
         async with self.pruning:
             chosen = surplus(self.shelves.values(), self.held, keep, time.time_ns())
             size = sum(kept.size_bytes for kept in chosen)
@@ -191,8 +218,9 @@ def is_pruned(job_dir: Path) -> bool:
 
 def _scan(job_dir: str) -> Scanned:
     """Read one directory from the disk."""
-    tenant = records.read_tenant(job_dir)
-    return _scanned(job_dir, os.listdir(job_dir), size=_size(job_dir), tenant=tenant)
+    tenant, record = records.read_tenant(job_dir), records.read_exit(job_dir)
+    found = _scanned(job_dir, os.listdir(job_dir), size=_size(job_dir), tenant=tenant)
+    return found._replace(rank=record["rank"] if record is not None else 0)
 
 
 def _scan_flat(job_dir: str, tenant: str) -> Scanned | None:

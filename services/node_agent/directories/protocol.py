@@ -233,7 +233,8 @@ class JobSupervisors(Protocol):
     async def prune(self, keep: Keep | None = None, dry_run: bool = False) -> Pruned:
         """Remove output of forgotten attempts beyond these bounds, or beyond this machine's own.
 
-        Output that is only here stays.
+        Output that is only here stays. Raises Unavailable while the agent still reads the
+        directories of earlier agents.
         """
         ...
 

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from libs.common.errors import Refused
+from libs.common.errors import Refused, Unavailable
 from libs.common.messages import OutputAsk, OutputChunk, PruneAsk, PruneDone, StdinPut, StdinTaken
 from libs.common.messages.outstanding import decode_answered
 from libs.common.model import AttemptRef, JobId
@@ -170,9 +170,11 @@ class Answers:
             ask = _prune_ask.decode(data)
         except msgspec.DecodeError as error:
             return _encode(PruneDone(error=f"not a PruneAsk: {error}"))
-        return _encode(
-            PruneDone(*await self.jobs.prune(Keep(ask.older_than_s, ask.keep_bytes), ask.dry_run))
-        )
+        try:
+            pruned = await self.jobs.prune(Keep(ask.older_than_s, ask.keep_bytes), ask.dry_run)
+        except Unavailable as error:
+            return _encode(PruneDone(error=str(error)))
+        return _encode(PruneDone(*pruned))
 
     async def _on_answered(self, subject: str, data: bytes) -> None:
         """Note the replicas that answered requests. Unreadable messages are ignored."""
