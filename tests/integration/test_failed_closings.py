@@ -79,6 +79,27 @@ async def test_a_stop_is_not_repeated_after_a_later_one(
     await asyncio.gather(*ends)
 
 
+async def test_a_stop_ends_if_a_later_one_was_done_meanwhile(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stops, "AGAIN_S", WHILE_S)
+    connected = control_client._connected
+
+    def without_descriptors(job_dir: str) -> object:
+        raise OSError(24, "Too many open files")
+
+    await world.start("j", "trap 'exit 4' INT; echo ready; while :; do sleep 0.02; done")
+    assert (await world.output("j", wait_ms=5_000)).data == b"ready\n"
+    ref = AttemptRef(JobId("j"), 1)
+    monkeypatch.setattr(control_client, "_connected", without_descriptors)
+    first = asyncio.create_task(world.agent.jobs.stop(ref, signal.SIGTERM, 60_000))
+    await asyncio.sleep(WHILE_S / 3)
+    monkeypatch.setattr(control_client, "_connected", connected)
+    await world.agent.jobs.stop(ref, signal.SIGINT, 60_000)
+    await asyncio.wait_for(first, WAIT_S)
+    assert (await world.said(f.JobFinished, "j")).exit_code == 4
+
+
 async def test_job_whose_supervisor_can_never_be_reached_is_killed(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,7 +35,7 @@ class Stops:
         left_s = grace_ms / 1000
         until_s, failures = loop.time() + left_s, 0
         try:
-            while self.latest[key] is order and (not failures or left_s > 0):
+            while self.latest.get(key) is order and (not failures or left_s > 0):
                 try:
                     with contextlib.suppress(Refused):
                         await self.supervisors.stop(key, signal, left_s)
@@ -47,5 +47,5 @@ class Stops:
                 await asyncio.sleep(AGAIN_S)
                 left_s = until_s - loop.time()
         finally:
-            if self.latest[key] is order:
+            if self.latest.get(key) is order:
                 del self.latest[key]
