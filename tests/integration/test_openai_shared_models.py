@@ -15,6 +15,7 @@ from services.api_gateway.times import rfc3339
 from tests.integration.gateway_world import World, gateway_world
 from tests.integration.openai_replica import USAGE, running
 from tests.integration.openai_world import CHAT, MESSAGES, Ledger, add_replicas
+from tests.integration.test_openai_adapters import ROOT, add
 from tests.integration.test_openai_named_models import chat, deployed, listed
 
 GUESTS = "/v1/deployments/m/guests"
@@ -316,3 +317,30 @@ async def test_a_slow_request_does_not_change_a_model_that_another_tenant_has_no
         whole = await bob.ask("GET", url)
         assert (whole["state"] != "undeployed", whole["wanted"]) == (True, 1)
         assert whole["shared_with"] == whole["aliases"] == []
+
+
+@pytest.mark.attack
+async def test_a_guest_whose_requests_were_joined_reads_neither_replica_nor_folder(
+    tmp_path: Path,
+) -> None:
+    async with gateway_world(tmp_path) as world, running() as replica:
+        replica.base = "m"
+        batching = {"items_max": 2, "wait_ms": 10_000}
+        await deployed(world, "m", adapters=ROOT, batching=batching)
+        await add_replicas(world, "m", replica)
+        await add(world, "sql")
+        replica.unloadable.add("/lora/sql")
+
+        async def pair(who: World) -> list[dict[str, Any]]:
+            body = {"model": "m:sql", "input": "a"}
+            asked = [who.ask("POST", "/v1/embeddings", 502, json=body) for _ in range(2)]
+            return [each["error"] for each in await asyncio.gather(*asked)]
+
+        for error in await pair(world):
+            assert "replica m-1 could not load it" in error["message"]
+        async with member(world, "eve", "biology") as eve:
+            await shared(world, "biology")
+            errors = await pair(eve)
+        for error in errors:
+            assert error["code"] == "adapter_failed" and "'sql' of model 'm'" in error["message"]
+            assert "/lora" not in error["message"] and "m-1" not in error["message"]

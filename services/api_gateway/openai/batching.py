@@ -19,6 +19,7 @@ from libs.common.batching import Batching
 from libs.common.model import JobId
 from services.api_gateway.access.auth import Principal
 from services.api_gateway.openai import batch_bodies, queue_errors, reading, request
+from services.api_gateway.openai.adapters import FAILED, adapter_missing
 from services.api_gateway.openai.batch_bodies import LISTS, Inputs, Part
 from services.api_gateway.openai.body import Kept
 from services.api_gateway.openai.call import CLIENT_ERROR, JSON, OK, Call
@@ -210,7 +211,7 @@ class ModelBatches:
             alone = [each for each in members if self._may_go_alone(error)]
             for member in members:
                 if member not in alone:
-                    member.refuse(error)
+                    member.refuse(_shown(error, member.call))
             if alone:
                 await self._one_by_one(alone)
         finally:
@@ -312,6 +313,11 @@ async def _finish(call: Call, part: Part, replica: str) -> None:
     call.usage = part.usage
     call.tokens = part.usage.tokens if part.usage is not None else None
     await call.finish(Answer(OK, JSON, part.body), replica)
+
+
+def _shown(error: ApiError, call: Call) -> ApiError:
+    """Return the error of a batch as the client of a request in it may read it."""
+    return adapter_missing(call) if call.is_guest and error.code == FAILED else error
 
 
 def _silent(guard: Guard) -> ApiError:
