@@ -173,6 +173,7 @@ STAY: Final[dict[str, str]] = {
         disk_watch.EVERY_S disk_watch.NEAR_S edge.UNAVAILABLE_S queue_errors.STARTING_S
         waking.FIRST_S waking.EVERY_S waking.ASKED_NS
         waking.FORGOTTEN_NS model_queue.TICK_S model_queue.WAIT_MORE_S
+        openai.guard.SENDING_LOOK_S
         gateway.SURVEY_EVERY_S gateways.ASK_AGAIN_S http.audit.FOLLOW_WAIT_S kv_nats.CREATE_AGAIN_S
         limited.RETRY_S limited.SILENT_NS serving.adapters.FAILED_NS
         log_jetstream.CREATE_AGAIN_S feed_nats.GAP_PAUSE_S feed_nats.UNSUBSCRIBE_S

@@ -347,3 +347,29 @@ async def test_a_client_that_does_not_read_holds_up_its_own_replica_not_the_gate
         await world.ask("POST", CHAT, json={"model": "m"})
         writer.close()
         await until(lambda: replica.cancelled == 1)
+
+
+async def test_a_try_after_comments_has_the_patience_of_an_answer(tmp_path: Path) -> None:
+    """Comments begin no answer: the next replica may take as long as the first one."""
+
+    class FailsFirst(Replica):
+        async def _stream(self, request: web.Request, asked: dict[str, Any]) -> web.StreamResponse:
+            response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+            await response.prepare(request)
+            await response.write(b": working\n\n")
+            await asyncio.sleep(0.1)
+            cut(request)
+
+    slow = {"model": "m", "stream": True, "x_delay_s": 1.0, "x_finish": 1}
+    bounds = {"model_idle_ms": 300, "model_answer_ms": 20_000}
+    async with (
+        gateway_world(tmp_path, **bounds) as world,
+        running(replica=FailsFirst()) as first,
+        running() as second,
+    ):
+        world.gateway.models = Listed(served(first.port, second.port))
+        for _ in range(2):
+            async with world.session.post(world.url + CHAT, json=slow) as response:
+                text = (await response.read()).decode()
+            assert text.endswith("data: [DONE]\n\n"), text
+        assert first.bodies and retries(world)

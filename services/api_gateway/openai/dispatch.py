@@ -143,6 +143,8 @@ class Dispatch:
                 call.can_repeat and await self._may_retry(queue, asked, failure)
             ):
                 break
+            if failure is not None and not call.status:
+                guard.next_try()
             call.spans.begin(WAIT)
             endpoint = await queue.bind(asked, guard)
             call.spans.done(asked)
@@ -226,7 +228,7 @@ class Dispatch:
             return
         except ReplicaFailed:
             # After the beginning of the answer there is no second one: the hedge is closed.
-            if call.status or not await self._answers_second(call, hedge):
+            if call.status or not await self._answers_second(call, hedge, guard):
                 raise
             sent = hedge.take()
         except asyncio.CancelledError:
@@ -239,12 +241,13 @@ class Dispatch:
         queue.tries.moved_to_second(asked, sent)
         await self._try_one(call, guard, queue, asked, hedge.answer)
 
-    async def _answers_second(self, call: Call, hedge: Hedge) -> bool:
+    async def _answers_second(self, call: Call, hedge: Hedge, guard: Guard) -> bool:
         """Return whether the second replica answers after the first one failed.
 
         Meanwhile the tokens are unknown. They stay so if the second replica may have worked.
         """
         known = call.tokens
+        guard.next_try()
         if not hedge.is_free:
             call.tokens = None
         found = await hedge.answers()

@@ -17,13 +17,15 @@ from starlette.types import Message, Receive, Send
 
 GONE: Final = "gone"
 SILENT: Final = "silent"
+# While the client takes what it is sent, the patience is checked no more often than this.
+SENDING_LOOK_S: Final = 1.0
 
 
 class Guard:
     """The guard of the current task, until `close`.
 
     `reason` says why the guard cancelled the task. It is empty if something else did. `task` runs
-    the request, in `loop`.
+    the request, in `loop`. An answer may take `answer_s` to begin.
     """
 
     def __init__(
@@ -33,7 +35,7 @@ class Guard:
         watchers: list[Callable[[], None]] | None = None,
     ) -> None:
         self.reason = ""
-        self.patience_s = patience_s
+        self.patience_s = self.answer_s = patience_s
         self.loop = asyncio.get_running_loop()
         self._heard_s = self.loop.time()
         # When the client was last sent something that it has not taken yet; 0 for never.
@@ -56,6 +58,10 @@ class Guard:
             self.patience_s = patience_s
             self._timer.cancel()
             self._timer = self.loop.call_later(patience_s, self._check_patience)
+
+    def next_try(self) -> None:
+        """Note that another replica is tried: its answer may again take `answer_s` to begin."""
+        self.heard(self.answer_s)
 
     def excluding(self, send: Send) -> Send:
         """Return a `send` whose time does not count as silence of the replica."""
@@ -90,7 +96,9 @@ class Guard:
         if left_s <= 0:
             self._end(SILENT)
         elif self._open:
-            self._timer = self.loop.call_later(left_s, self._check_patience)
+            # Nothing counts down during a send, so the time left may be a moment at each check.
+            wait_s = max(left_s, SENDING_LOOK_S) if self._sending_since_s else left_s
+            self._timer = self.loop.call_later(wait_s, self._check_patience)
 
     def _end(self, reason: str) -> None:
         if self._open:
