@@ -35,6 +35,8 @@ from services.api_gateway.problems import Problem
 LIST_SLICE: Final = 50
 # The largest whole number that JSON readers agree on; no log has so many commits.
 SEQ_MAX: Final = 1 << 53
+# A number with so many digits is above SEQ_MAX. Python refuses to read one with thousands.
+DIGITS_MAX: Final = 19
 # Rows in one answer.
 PAGE_MAX: Final = 10_000
 ROWS_MAX: Final = 1_000
@@ -167,6 +169,8 @@ async def settled_for_change(request: Request) -> None:
     text = request.query_params.get("min_seq", "")
     if not text or request.method == "GET" or request.scope.get("principal") is None:
         return
+    if len(text) >= DIGITS_MAX:
+        return
     gateway = gateway_of(request)
     if text.isascii() and text.isdigit() and gateway.cluster.seq < (seq := int(text)) <= SEQ_MAX:
         await gateway.settle(seq)
@@ -226,7 +230,7 @@ def bounds_of(name: str, default: int) -> tuple[int, int]:
 def last_event_id(request: Request) -> int | None:
     """Return the id after which a client of server-sent events continues; None if it begins."""
     last = request.headers.get("last-event-id", "")
-    return int(last) if last.isascii() and last.isdigit() and len(last) < 19 else None
+    return int(last) if last.isascii() and last.isdigit() and len(last) < DIGITS_MAX else None
 
 
 async def body_of(request: Request) -> object:
