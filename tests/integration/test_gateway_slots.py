@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from libs.common import facts as f
 from libs.common import subjects
+from libs.common.model import JobId
 from services.api_gateway.access.slots import INPUT, MOST, NODE, NODES
 from tests.integration.gateway_world import World, gateway_world
 
@@ -80,3 +82,57 @@ async def test_a_tenants_requests_to_nodes_are_bounded(
             await asyncio.gather(*asks)
         assert node.most == MOST[kind] + 1
         assert not world.gateway.slots._of
+
+
+async def running_job(world: World, node: str) -> str:
+    return await world.run_to("running", node, stdin=True, retries=1)
+
+
+async def test_input_that_a_job_does_not_read_delays_no_other_job_of_its_tenant(
+    tmp_path: Path,
+) -> None:
+    async with gateway_world(tmp_path, stdin_ms=30_000) as world:
+        await world.writers.begin_term()
+        node = SlowNode()
+        asks = []
+        for name in ("n1", "n2", "n3", "n4"):
+            await world.writers.register(name)
+            subject = subjects.ask_node(name, "stdin")
+            await world.bus.subscribe(subject, node.answer, concurrent=True)
+            where = f"/v1/jobs/{await running_job(world, name)}/stdin"
+            asks += [
+                asyncio.create_task(send(world, "PUT", where, None)) for _ in range(MOST[INPUT] + 1)
+            ]
+        await node.reached(4 * MOST[INPUT])
+        node.end.set()
+        await asyncio.gather(*asks)
+
+
+@pytest.mark.parametrize(("is_placed", "status"), [(False, 425), (True, 409)])
+async def test_input_that_waited_while_its_job_was_requeued_is_refused(
+    tmp_path: Path, is_placed: bool, status: int
+) -> None:
+    async with gateway_world(tmp_path, stdin_ms=30_000) as world:
+        await world.writers.begin_term()
+        node = SlowNode()
+        await world.writers.register("n1")
+        await world.bus.subscribe(subjects.ask_node("n1", "stdin"), node.answer, concurrent=True)
+        job_id = await running_job(world, "n1")
+        where = f"/v1/jobs/{job_id}/stdin"
+        first = [asyncio.create_task(send(world, "PUT", where, None)) for _ in range(MOST[INPUT])]
+        await node.reached(MOST[INPUT])
+        late = asyncio.create_task(world.ask("PUT", where, status, data=b"x"))
+        async with asyncio.timeout(10):
+            while world.gateway.slots._users[INPUT, job_id] < MOST[INPUT] + 1:
+                await asyncio.sleep(0.01)
+        await world.writers.finish(job_id, "n1", exit_code=1)
+        requeued = f.JobRequeued(job_id=JobId(job_id), attempt=1, reason="failed", counted=True)
+        await world.writers.schedule(requeued)
+        if is_placed:
+            await world.writers.place(job_id, "n1", attempt=2)
+        await world.settle()
+        node.end.set()
+        problem = await late
+        assert node.most == MOST[INPUT]
+        assert problem.get("attempt", 2) == 2
+        await asyncio.gather(*first)

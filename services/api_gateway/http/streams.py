@@ -21,7 +21,6 @@ from services.api_gateway.channels.relay import (
     Reader,
     put_stdin,
 )
-from services.api_gateway.gateway import Gateway
 from services.api_gateway.http.queries import (
     UNBUFFERED,
     Query,
@@ -200,18 +199,10 @@ async def stdin(request: Request, ref: str) -> Response:
         raise Problem(
             413, f"the input has {len(data)} bytes: send at most {STDIN_BYTES_MAX} at once"
         )
-    return await _offer_input(gateway, _input_job(job_to_change(request, ref)), query, data)
-
-
-async def _offer_input(gateway: Gateway, job: Job, query: StdinQuery, data: bytes) -> Response:
+    job = _input_job(job_to_change(request, ref), query.attempt)
     attempt = job.attempt
-    if query.attempt not in (0, attempt):
-        text = (
-            f"attempt: job {job.job_id} is at attempt {attempt}, not {query.attempt}: send its "
-            "input again from offset 0"
-        )
-        raise Problem(409, text, next_offset=0, attempt=attempt)
-    async with gateway.slots.of(INPUT, job.tenant):
+    async with gateway.slots.of(INPUT, job.job_id):
+        job = _input_job(job_to_change(request, ref), attempt)  # it may have been requeued
         taken = await put_stdin(gateway, job, offset=query.offset, data=data, eof=query.eof)
     if taken.error:
         raise Problem(
@@ -223,8 +214,11 @@ async def _offer_input(gateway: Gateway, job: Job, query: StdinQuery, data: byte
     return answer({"next_offset": taken.next_offset, "attempt": attempt, "closed": taken.closed})
 
 
-def _input_job(job: Job) -> Job:
-    """Return the job if it accepts input now. Raises Problem."""
+def _input_job(job: Job, attempt: int) -> Job:
+    """Return the job if it accepts input for the attempt now; 0 is the current attempt.
+
+    Raises Problem.
+    """
     if not job.spec.stdin:
         raise Problem(422, f"job {job.job_id} has no input: submit it with stdin: true")
     if ended(job):
@@ -235,4 +229,10 @@ def _input_job(job: Job) -> Job:
         raise Problem(
             425, f"job {job.job_id} accepts no input yet: it is {job.state}", state=job.state
         )
+    if attempt not in (0, job.attempt):
+        text = (
+            f"attempt: job {job.job_id} is at attempt {job.attempt}, not {attempt}: send its "
+            "input again from offset 0"
+        )
+        raise Problem(409, text, next_offset=0, attempt=job.attempt)
     return job
