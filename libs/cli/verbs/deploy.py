@@ -12,7 +12,7 @@ from libs.client.profile import read_profile
 
 @click.command(short_help="Serve a model: run replicas of a command that answers HTTP.")
 @click.argument("name")
-@click.argument("words", nargs=-1, metavar="-- COMMAND [ARGS]...")
+@click.argument("words", nargs=-1, metavar="[-- COMMAND [ARGS]...]")
 @model_flags
 def command(name: str, words: tuple[str, ...], wait: bool, **values: object) -> int:
     """Serve a model: run replicas of a command that answers HTTP.

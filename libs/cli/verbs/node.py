@@ -69,9 +69,9 @@ def dead(node_id: str) -> None:
     """Confirm that a node that does not answer is dead.
 
     Jobs with --on-control-loss continue may still run on an unreachable node, so the scheduler does
-    not restart them elsewhere. While fewer than half of all nodes answer, the scheduler also
-    declares no further silent node lost. Run this command when you know that the machine is off.
-    The jobs are then queued again. If the machine is only cut off, they run twice.
+    not restart them elsewhere. While fewer than half of all nodes answer, the scheduler declares no
+    more nodes lost. Run this command when you know that the machine is off. The jobs are then
+    queued again. If the machine is only cut off, they run twice.
 
     If `muster nodes` still says after some seconds that NODE is silent or unguarded, run the
     command again: another scheduler has taken over meanwhile.

@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 
 class NoKey(ConnectionError):
-    """This gateway has no key for a replica, which gets no request therefore."""
+    """This gateway has no key for a replica, so the replica gets no request."""
 
 
 class Upstream:

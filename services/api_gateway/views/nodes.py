@@ -94,9 +94,8 @@ class NodeShown(msgspec.Struct):
 
     `gpus_free` counts the devices that take work and that no job holds. `last_heartbeat` is when
     the scheduler last received a heartbeat of the node. It is null if that is not known: in a state
-    of the past, or before a scheduler answered. The fields from `cpus_milli` to
-    `spine` describe the host, its rack and its spine; they are 0 or empty if the node does not know
-    them.
+    of the past, or before a scheduler answered. The fields from `cpus_milli` to `spine` describe
+    the host, its rack and its spine; they are 0 or empty if the node does not know them.
 
     `isolation` tells, for each kind of isolation between jobs, that it is enforced, or why it is
     not. `drivers` holds the versions of the node's drivers, by name. `suspicion` is the evidence

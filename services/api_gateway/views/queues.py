@@ -18,7 +18,7 @@ SLICE_JOBS: Final = 1_000
 class QueueShown(msgspec.Struct):
     """A queue and its numbers of jobs.
 
-    `policy` is empty if none was set: it is then `priority`. `ageing_s` of waiting raise a job's
+    `policy` is empty if none was set; `priority` then applies. `ageing_s` of waiting raise a job's
     priority by one step (0: never). `backfill`: jobs that do not delay the first job may start
     before it. `time_slice_s`: how long jobs run that take turns (0: none do). `note` says why the
     queue does not use its policy, which comes from a plug-in.
