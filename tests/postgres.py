@@ -8,6 +8,7 @@ may be emptied), such tests are skipped.
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -85,7 +86,7 @@ def running(programs: Path) -> Iterator[str]:
         _wait_ready(url, folder / "log")
         yield url
     finally:
-        server.terminate()
+        server.send_signal(signal.SIGINT)  # after SIGTERM it would wait for open connections
         server.wait()
         shutil.rmtree(folder, ignore_errors=True)
 

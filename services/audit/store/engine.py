@@ -30,6 +30,8 @@ def of(url: str, read_only: bool) -> sa.Engine:
         ) from error
     if engine.dialect.name == "sqlite":
         sa.event.listen(engine, "connect", _set_reader if read_only else _set_pragmas)
+    elif engine.dialect.name == "postgresql":
+        sa.event.listen(engine, "connect", _refuse_encoding, insert=True)  # before its own reads
     return engine
 
 
@@ -41,6 +43,18 @@ def _read_only(url: sa.URL) -> sa.URL:
             "directory, or MUSTER_AUDIT_URL"
         )
     return url.set(database=f"file:{quote(str(path))}", query={"mode": "ro", "uri": "true"})
+
+
+def _refuse_encoding(connection: Any, _record: object) -> None:  # noqa: ANN401 - a DBAPI connection
+    """Raise Refused if a PostgreSQL database cannot store every text."""
+    encoding = connection.info.parameter_status("server_encoding")
+    if encoding != "UTF8":
+        name = connection.info.dbname
+        connection.close()
+        raise Refused(
+            f"the archive's database {name} has the encoding {encoding}, which cannot store every "
+            "text: make a database with ENCODING 'UTF8', and set MUSTER_AUDIT_URL to it"
+        )
 
 
 def _set_patience(connection: Any, _record: object) -> None:  # noqa: ANN401 - a DBAPI connection

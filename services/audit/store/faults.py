@@ -18,6 +18,7 @@ SQLITE_FULL: Final = 13
 SQLITE_NOTADB: Final = 26
 # The shared index of the write-ahead log could not grow, which is a full disk too.
 SQLITE_IOERR_SHMSIZE: Final = 4874
+POSTGRES_NO_RIGHT: Final = "42501"
 POSTGRES_DISK_FULL: Final = "53100"
 POSTGRES_CORRUPT: Final = ("XX001", "XX002")
 
@@ -44,6 +45,12 @@ def telling(what: str, where: str) -> Iterator[None]:
 def _typed_error(error: exc.DBAPIError, tried: str) -> MusterError:
     number = getattr(error.orig, "sqlite_errorcode", 0)
     state = getattr(error.orig, "sqlstate", "") or ""
+    if state == POSTGRES_NO_RIGHT:
+        return Unavailable(
+            f"{tried}: the database's user has no right to do this ({_text(error)}); grant it. "
+            "Audit needs CREATE on the schema to migrate, and SELECT and INSERT on its tables; "
+            "commands that only read need SELECT"
+        )
     if isinstance(error, exc.ProgrammingError) or "no such table" in _text(error):
         return Corrupt(
             f"{tried}: the schema is not the archive's ({_text(error)}); run `python -m "
