@@ -97,11 +97,12 @@ async def _lead(
     await audit.open()
     await leading.listen(NatsBus(client))
     replicas = settings.stream_replicas
-    beside: list[Callable[[], Coroutine[None, None, None]]] = [
+    signs: list[Callable[[], Coroutine[None, None, None]]] = [
         leading.keep_beating,
         partial(terms.watch, leading.epoch),
         partial(signs_on_own_connection, settings, leading),
     ]
+    beside: list[Callable[[], Coroutine[None, None, None]]] = []
     heads = _heads_stream(client, replicas)
     notary = _notary(settings, store, audit, heads)
     if notary is not None:
@@ -109,9 +110,8 @@ async def _lead(
     if settings.audit_stream_bytes:
         stream = _events_stream(client, replicas, settings.audit_stream_bytes)
         beside.append(Publisher(store, stream, source, audit.beyond).run)
-    await Answers(
-        store, source, audit.beyond, lambda: notary.head if notary is not None else None
-    ).listen(NatsBus(client))
+    newest = notary.newest if notary is not None else _no_head
+    await Answers(store, source, audit.beyond, newest, audit.log_end).listen(NatsBus(client))
     other = None
     if settings.trimmer_seed_file:
         other = await before(
@@ -131,7 +131,7 @@ async def _lead(
         beside.append(partial(trimmer.run, settings.trim_every_s))
     else:
         logger.info("MUSTER_TRIMMER_SEED_FILE is not set: the log is not trimmed")
-    await audit.run(stop, beside)
+    await audit.run(stop, beside, signs)
     if other is not None:
         await other.close()
 
@@ -154,6 +154,10 @@ async def _take_over(candidate: Candidate, leading: Leading, terms: KvTerms, ins
     epoch = await candidate.lead(begin)
     leading.begin(epoch, renewed=leading.clock.boot_ns())
     logger.info("term %d began", epoch)
+
+
+async def _no_head() -> None:
+    """Return the newest head where no key is set: none."""
 
 
 def _heads_stream(client: connection_nats.Client, replicas: int) -> NatsStream:

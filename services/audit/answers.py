@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from libs.common import reading, subjects
-from libs.common.errors import MusterError, Refused
+from libs.common.errors import MusterError, Refused, Unavailable
 from libs.common.facts import AnyFact, Unknown
 from libs.common.messages import usage_messages
 from libs.common.messages.usage_messages import (
@@ -65,7 +65,7 @@ class Answers:
     """The answers from one archive.
 
     `beyond(seq)` returns when the archive holds more than commit `seq`. `head` returns the newest
-    signed head.
+    signed head, `log_end` the last sequence of the log.
     """
 
     def __init__(
@@ -73,12 +73,14 @@ class Answers:
         store: Store,
         source: str,
         beyond: Callable[[int], Awaitable[None]],
-        head: Callable[[], Head | None],
+        head: Callable[[], Awaitable[Head | None]],
+        log_end: Callable[[], Awaitable[int]],
     ) -> None:
         self.store = store
         self.source = source
         self.beyond = beyond
         self.head = head
+        self.log_end = log_end
         # One bill at a time, because each reads much.
         self._billing = asyncio.Lock()
 
@@ -116,6 +118,7 @@ class Answers:
         ask = msgspec.msgpack.decode(data, type=EventsAsk)
         try:
             after = parse_position(ask.after)
+            await self._check_reached(after.seq)
         except Refused as error:
             return _encode(EventsPage([], "", str(error)))
         limit, until = (
@@ -127,6 +130,26 @@ class Answers:
             after = batch.upto
             batch = await self._take(after, limit)
         return _encode(EventsPage(batch.events, show_position(batch.upto)))
+
+    async def _check_reached(self, seq: int) -> None:
+        """Raise Refused if neither the archive nor the log has come as far as commit `seq`.
+
+        The position is then of a history that a restore ended. A reader that waited there would
+        miss the events of the new one up to it.
+        """
+        head = await asyncio.to_thread(self.store.head_now)
+        if seq <= (head.seq if head is not None else 0):
+            return
+        try:
+            end = await self.log_end()
+        except Unavailable:
+            return
+        if seq > end:
+            raise Refused(
+                f"after: the log ends at commit {end}, before {seq}: it was probably restored to "
+                "an earlier point. Continue after the last commit of the backup; see "
+                "docs/howto/audit.md"
+            )
 
     async def _take(self, after: Position, limit: int) -> EventBatch:
         return await asyncio.to_thread(take, self.store, self.source, after, limit, EVENTS_BYTES)
@@ -184,7 +207,13 @@ class Answers:
         return found
 
     async def _head(self, subject: str, data: bytes) -> bytes:
-        head = self.head()
+        try:
+            head = await self.head()
+        except MusterError as error:
+            logger.error("the signed heads cannot be read: %s", error)
+            raise RequestFailed(
+                "the signed heads cannot be read: see the log of the audit service"
+            ) from error
         return encode(head) if head is not None else b""
 
 

@@ -15,13 +15,13 @@ from typing import Final
 
 from libs.common import reading, subjects
 from libs.common.errors import Corrupt, Trimmed, Unavailable
-from libs.common.process.cancellation import Stopped, before
+from libs.common.process.cancellation import heed
 from libs.common.process.pulse import NO_PULSE, Pulse
 from libs.common.process.serving_tasks import serve_together, until
 from libs.common.spans import job_spans, recording
 from libs.common.spans.recording import Recorder
 from libs.common.transport import snapshot_store
-from libs.common.transport.log import Entry, Log, settled_bounds
+from libs.common.transport.log import Entry, Log
 from libs.common.transport.snapshot_store import BASE_OBJECT, SnapshotStore
 from services.audit.chain.chain import is_link_of
 from services.audit.store.store import Store
@@ -56,6 +56,7 @@ class Audit:
         self.begin = begin
         self.pulse = pulse
         self.archived = 0
+        self._checked = asyncio.Event()
         self._grown = asyncio.Event()
         # Readers of the archive may hold all threads of the loop's own pool.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="archive")
@@ -70,18 +71,43 @@ class Audit:
         self.archived = head.seq if head is not None else self.begin - 1
 
     async def run(
-        self, stop: asyncio.Event, beside: Sequence[Callable[[], Coroutine[None, None, None]]] = ()
+        self,
+        stop: asyncio.Event,
+        beside: Sequence[Callable[[], Coroutine[None, None, None]]] = (),
+        signs: Sequence[Callable[[], Coroutine[None, None, None]]] = (),
     ) -> None:
         """Follow the log until `stop`, with all of `beside` running at the same time.
 
-        Raises Corrupt if the archive is not one of this log.
+        They begin once the archive is known to be one of this log. `signs`, the signs of life, run
+        from the beginning: a log without a leader delays that. Raises Corrupt if the archive is not
+        one of this log.
         """
-        try:
-            await before(stop, self._check_history())
-        except Stopped:
-            return
-        lives = {f"beside-{number}": each() for number, each in enumerate(beside)}
+        lives = {f"sign-{number}": each() for number, each in enumerate(signs)}
+        lives |= {f"beside-{number}": self._later(each) for number, each in enumerate(beside)}
         await serve_together(follow=self._follow(), stop=until(stop), **lives)
+
+    async def _later(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
+        """Run `work` after the check of the history."""
+        await self._checked.wait()
+        await work()
+
+    async def log_end(self) -> int:
+        """Return the last sequence of the log. Raises Unavailable."""
+        return (await self.log.bounds())[1]
+
+    async def _check(self) -> None:
+        """Check the history. While the log does not answer, log it and try again."""
+        while True:
+            self.pulse.beat(FOLLOWER)  # a restart would not help against a silent log
+            try:
+                await self._check_history()
+            except Unavailable as error:
+                heed()
+                logger.warning("the archive waits at %d: %s", self.archived, error)
+                await asyncio.sleep(RETRY_S)
+            else:
+                self._checked.set()
+                return
 
     async def _check_history(self) -> None:
         """Raise Corrupt if the log holds another commit in the place of the archive's last one.
@@ -92,13 +118,14 @@ class Audit:
         head = await asyncio.to_thread(self.store.head)
         if head is None:
             return
-        await settled_bounds(self.log)
+        await self.log.bounds()
         entry = await self.log.get(head.seq)
         if entry is not None and not is_link_of(head, entry):
             raise Corrupt(
                 f"commit {head.seq} of the log is another one than the archive's last commit: the "
-                "archive belongs to another cluster, or the log was restored to an earlier point. "
-                "Set MUSTER_AUDIT_URL (or MUSTER_STATE) to the archive of this cluster, or to an "
+                "archive belongs to another cluster, or the log was restored to an earlier point, "
+                "or the archive's last record was changed: run `muster audit verify` first. Then "
+                "set MUSTER_AUDIT_URL (or MUSTER_STATE) to the archive of this cluster, or to an "
                 "empty one; see docs/howto/restore.md"
             )
 
@@ -108,6 +135,7 @@ class Audit:
             await self._grown.wait()
 
     async def _follow(self) -> None:
+        await self._check()
         try:
             async for batch in gathered(self._read()):
                 await self._archive(batch)

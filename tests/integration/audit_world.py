@@ -10,6 +10,10 @@ from services.audit.chain.chain import Link
 from services.audit.chain.verify import Report
 
 
+async def no_head() -> None:
+    """The newest signed head where none is signed."""
+
+
 def empty(url: str) -> None:
     with engine(url).begin() as connection:
         for table in ("commits", "facts", "alembic_version"):

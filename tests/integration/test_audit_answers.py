@@ -7,13 +7,15 @@ from pathlib import Path
 import pytest
 
 from libs.common import subjects
-from libs.common.errors import Unavailable
+from libs.common.errors import Refused, Unavailable
 from libs.common.messages.usage_messages import ChargesAsk, UsageAsk
 from libs.common.transport import archive
 from libs.common.transport.bus import Bus
 from libs.common.transport.bus_memory import MemoryBus
 from services.audit import answers
 from services.audit.answers import Answers
+from services.audit.chain.heads import Head
+from services.audit.chain.notary import Heads
 from services.audit.store.store import Store
 from tests.integration.audit_world import commit, tamper
 
@@ -30,12 +32,20 @@ class World:
         charged = {"kind": "usage.charged", "job_id": "j1", "tenant": "t", "share_ms": 1}
         self.store.append([commit(1, charged, subject=subjects.QUOTA)])
         self.bus: Bus = MemoryBus()
+        self.heads = Heads(folder)
+        self.log_end = 1
 
     async def listen(self) -> None:
         async def beyond(seq: int) -> None:
             await asyncio.Event().wait()
 
-        await Answers(self.store, "c1", beyond, lambda: None).listen(self.bus)
+        async def log_end() -> int:
+            return self.log_end
+
+        async def head() -> Head | None:
+            return await asyncio.to_thread(self.heads.newest)
+
+        await Answers(self.store, "c1", beyond, head, log_end).listen(self.bus)
 
 
 @pytest.fixture
@@ -83,3 +93,24 @@ async def test_a_time_that_takes_too_long_is_an_error_with_advice(
     monkeypatch.setattr(answers, "READ_S", -1.0)
     with pytest.raises(Unavailable, match="ask for a shorter time"):
         await QUESTIONS[question](world.bus)
+
+
+async def test_heads_that_cannot_be_read_are_an_error_that_says_so(world: World) -> None:
+    assert await archive.head(world.bus) == b""
+    world.heads.folder.mkdir()
+    (world.heads.folder / "2026-01.ndjson").write_bytes(b"damaged\n")
+    with pytest.raises(Unavailable, match="the signed heads cannot be read: see the log of"):
+        await archive.head(world.bus)
+
+
+@pytest.mark.parametrize("after", ["9", "9-0", "9-0-3"])
+async def test_a_position_beyond_the_log_is_refused(world: World, after: str) -> None:
+    with pytest.raises(Refused, match="the log ends at commit 1, before 9: it was probably"):
+        await archive.events(world.bus, after, 10)
+
+
+async def test_a_position_that_only_the_log_has_reached_waits_for_the_archive(
+    world: World,
+) -> None:
+    world.log_end = 9
+    assert (await archive.events(world.bus, "9", 10)).events == []

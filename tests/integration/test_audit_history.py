@@ -1,15 +1,18 @@
 """An archive follows only the log whose commits it holds."""
 
 import asyncio
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from libs.common import subjects
-from libs.common.errors import Corrupt
+from libs.common.errors import Corrupt, Unavailable
+from libs.common.process.pulse import Pulse
+from libs.common.transport.log import Entry
 from libs.common.transport.log_memory import MemoryLog, MemoryStream
 from libs.common.transport.snapshot_store import MemorySnapshots
-from services.audit.service import Audit
+from services.audit.service import FOLLOWER, Audit
 from services.audit.store.store import Store
 
 IDLE_S = 0.05
@@ -52,7 +55,7 @@ async def test_an_archive_continues_its_own_log(archive: Store) -> None:
 
 async def test_an_archive_of_another_history_is_not_continued(archive: Store) -> None:
     await follow(archive, await log_of(b"1", b"2"))
-    with pytest.raises(Corrupt, match="commit 2 of the log is another one"):
+    with pytest.raises(Corrupt, match=r"commit 2 of the log is another one.*`muster audit verify`"):
         await follow(archive, await log_of(b"1", b"other", b"3"))
     assert seqs(archive) == [1, 2]
 
@@ -94,3 +97,39 @@ async def test_a_stop_ends_an_audit_that_still_waits_for_the_log(archive: Store)
     stop.set()
     async with asyncio.timeout(20):
         await running
+
+
+async def test_a_log_that_does_not_answer_delays_the_work_but_no_sign_of_life(
+    archive: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.audit.service.RETRY_S", 0.01)
+    monkeypatch.setattr("libs.common.process.pulse.EVERY_S", 0.0)
+    await follow(archive, await log_of(b"1"))
+    begun: list[str] = []
+    asked = 0
+
+    class Electing(MemoryLog):
+        async def get(self, seq: int) -> Entry | None:
+            nonlocal asked
+            asked += 1
+            raise Unavailable("no leader")
+
+    async def live(name: str) -> None:
+        begun.append(name)
+        await asyncio.Event().wait()
+
+    pulse = Pulse(str(tmp_path / "alive"), FOLLOWER)
+    log, stop = Electing(await log_of(b"1", b"2"), IDLE_S), asyncio.Event()
+    audit = Audit(log, archive, MemorySnapshots(), pulse=pulse)
+    await audit.open()
+    running = asyncio.create_task(audit.run(stop, [partial(live, "work")], [partial(live, "sign")]))
+    async with asyncio.timeout(20):
+        while asked < 3:
+            await asyncio.sleep(0.01)
+        assert begun == ["sign"] and pulse.written > 0
+        log.get = MemoryLog(log.stream).get  # type: ignore[method-assign]
+        while audit.archived < 2:
+            await asyncio.sleep(0.01)
+    assert begun == ["sign", "work"]
+    stop.set()
+    await running

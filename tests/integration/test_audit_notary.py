@@ -225,3 +225,9 @@ async def test_notary_that_may_not_sign_logs_the_error_and_runs_on(
             await asyncio.sleep(0.05)
     assert not running.done()
     running.cancel()
+
+
+async def test_the_newest_head_is_read_when_it_is_asked_for(world: World) -> None:
+    world.store.append(entries(1, 2))
+    signed = await world.notary().sign()
+    assert signed is not None and await world.notary().newest() == signed

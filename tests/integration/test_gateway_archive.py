@@ -21,6 +21,7 @@ from services.audit import answers
 from services.audit.answers import Answers
 from services.audit.service import Audit
 from services.audit.store.store import Store
+from tests.integration.audit_world import no_head
 from tests.integration.gateway_world import World, gateway_world
 
 
@@ -32,7 +33,7 @@ async def archived(
     store, stop = Store(f"sqlite:///{path / 'audit.db'}"), asyncio.Event()
     audit = Audit(MemoryLog(stream), store, MemorySnapshots(), begin)
     await audit.open()
-    await Answers(store, "test", audit.beyond, lambda: None).listen(world.bus)
+    await Answers(store, "test", audit.beyond, no_head, audit.log_end).listen(world.bus)
     running = asyncio.create_task(audit.run(stop))
     while audit.archived < len(stream.entries):
         await asyncio.sleep(0.01)

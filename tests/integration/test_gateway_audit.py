@@ -35,6 +35,9 @@ class Audited:
         self.world = world
         self.head: Head | None = None
 
+    async def newest(self) -> Head | None:
+        return self.head
+
     async def events(self, after: str = "", **query: object) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = await self.world.ask(
             "GET", "/v1/audit/events", params={"after": after, **query}
@@ -59,7 +62,7 @@ async def audited(tmp_path: Path) -> AsyncIterator[Audited]:
         store = Store(f"sqlite:///{tmp_path / 'audit.db'}")
         audit = Audit(MemoryLog(stream, idle_s=0.05), store, MemorySnapshots())
         await audit.open()
-        await Answers(store, "c1", audit.beyond, lambda: made.head).listen(world.bus)
+        await Answers(store, "c1", audit.beyond, made.newest, audit.log_end).listen(world.bus)
         running = asyncio.create_task(audit.run(stop))
         await world.writers.begin_term()
         await world.writers.register("n1")

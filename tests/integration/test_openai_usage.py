@@ -25,6 +25,7 @@ from services.audit.service import Audit
 from services.audit.store.store import Store
 from services.quota.decide import decide
 from services.quota.state import State
+from tests.integration.audit_world import no_head
 from tests.integration.gateway_world import World, gateway_world
 from tests.integration.openai_replica import Replica, running
 from tests.integration.openai_world import CHAT, MESSAGES, add_replicas
@@ -41,7 +42,7 @@ async def billed_world(tmp_path: Path, **changed: Any) -> AsyncIterator[tuple[Wo
         store = Store(f"sqlite:///{tmp_path / 'audit.db'}")
         audit = Audit(MemoryLog(stream, idle_s=0.05), store, MemorySnapshots())
         await audit.open()
-        await Answers(store, "c1", audit.beyond, lambda: None).listen(world.bus)
+        await Answers(store, "c1", audit.beyond, no_head, audit.log_end).listen(world.bus)
         archiving = asyncio.create_task(audit.run(stop))
         await world.ask("PUT", "/v1/tenants/biology", 201, json={})
         await deployed(world, "m")

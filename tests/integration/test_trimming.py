@@ -35,6 +35,7 @@ from services.audit.store.store import Store
 from services.audit.trim.trim import Policy
 from services.audit.trim.trimmer import Trimmer
 from services.quota.service import Quota
+from tests.integration.audit_world import no_head
 from tests.integration.test_embedded_permissions import World
 
 LOG_BYTES = 64 << 20
@@ -119,7 +120,7 @@ class Trimming:
         client = await self.world.client("audit")
         audit = Audit(JetStreamLog(client), store, NatsObjects(client), begin)
         await audit.open()
-        await Answers(store, "test", audit.beyond, lambda: None).listen(NatsBus(client))
+        await Answers(store, "test", audit.beyond, no_head, audit.log_end).listen(NatsBus(client))
         return audit
 
     async def trimmer(self, keep: int = KEPT) -> Trimmer:

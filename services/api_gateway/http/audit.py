@@ -11,7 +11,7 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from libs.common.errors import Unavailable
+from libs.common.errors import Refused, Unavailable
 from libs.common.transport import archive
 from services.api_gateway.channels.followers import Following, following
 from services.api_gateway.gateway import Gateway
@@ -69,7 +69,7 @@ async def _followed(
 ) -> AsyncIterator[bytes]:
     """Stream events. Comments keep an idle connection open.
 
-    If audit does not answer, the stream ends, and the client connects again.
+    If audit does not answer or refuses the place, the stream ends, and the client connects again.
     """
     gateway.followers += 1
     try:
@@ -81,7 +81,7 @@ async def _followed(
                 or b": still here\n\n"
             )
             found = await archive.events(gateway.bus, found.upto, limit, FOLLOW_WAIT_S)
-    except Unavailable:
+    except (Refused, Unavailable):
         return
     finally:
         gateway.followers -= 1
@@ -96,8 +96,8 @@ async def audit_head(request: Request) -> Response:
         raise Problem(
             404,
             (
-                "the audit chain has no signed head yet: set MUSTER_AUDIT_KEY_FILE for the audit "
-                "service, and try again in a minute"
+                "the audit chain has no signed head yet: check that MUSTER_AUDIT_KEY_FILE is set "
+                "for the audit service, and try again in a minute"
             ),
         )
     return Response(head, media_type="application/json")

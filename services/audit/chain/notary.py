@@ -148,6 +148,7 @@ class Notary:
         self.head: Head | None = None
         self._signed_boot_ns = 0
         self._is_read = False
+        self._reading = asyncio.Lock()
 
     async def run(self, every_s: float, every_commits: int) -> NoReturn:
         """Sign for ever, each time after so many commits or seconds. The archive never waits."""
@@ -165,9 +166,15 @@ class Notary:
 
     async def read_newest(self) -> None:
         """Read the newest head from the files, once. Raises Corrupt, Unavailable."""
-        if not self._is_read:
-            self.head = await asyncio.to_thread(self.files.newest)
-            self._is_read = True
+        async with self._reading:
+            if not self._is_read:
+                self.head = await asyncio.to_thread(self.files.newest)
+                self._is_read = True
+
+    async def newest(self) -> Head | None:
+        """Return the newest signed head; None if there is none. Raises Corrupt, Unavailable."""
+        await self.read_newest()
+        return self.head
 
     def _due(self, every_s: float, every_commits: int) -> bool:
         fresh = self.archived() - (self.head.sequence if self.head else 0)
