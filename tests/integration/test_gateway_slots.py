@@ -136,3 +136,27 @@ async def test_input_that_waited_while_its_job_was_requeued_is_refused(
         assert node.most == MOST[INPUT]
         assert problem.get("attempt", 2) == 2
         await asyncio.gather(*first)
+
+
+async def test_input_that_waited_does_not_go_to_a_newer_job_of_the_name(tmp_path: Path) -> None:
+    async with gateway_world(tmp_path, stdin_ms=30_000) as world:
+        await world.writers.begin_term()
+        nodes = [SlowNode(), SlowNode()]
+        for name, node in zip(("n1", "n2"), nodes, strict=True):
+            await world.writers.register(name)
+            await world.bus.subscribe(
+                subjects.ask_node(name, "stdin"), node.answer, concurrent=True
+            )
+        older = await world.run_to("running", "n1", stdin=True, name="train")
+        where = "/v1/jobs/train/stdin"
+        asks = [
+            asyncio.create_task(send(world, "PUT", where, None)) for _ in range(MOST[INPUT] + 1)
+        ]
+        async with asyncio.timeout(10):
+            while world.gateway.slots._users.get((INPUT, JobId(older)), 0) < MOST[INPUT] + 1:
+                await asyncio.sleep(0.01)
+        await world.run_to("running", "n2", stdin=True, name="train")
+        for node in nodes:
+            node.end.set()
+        await asyncio.gather(*asks)
+        assert (nodes[0].most, nodes[1].most) == (MOST[INPUT], 0)

@@ -202,7 +202,8 @@ async def stdin(request: Request, ref: str) -> Response:
     job = _input_job(job_to_change(request, ref), query.attempt)
     attempt = job.attempt
     async with gateway.slots.of(INPUT, job.job_id):
-        job = _input_job(job_to_change(request, ref), attempt)  # it may have been requeued
+        # By its id: the name may be another job's by now. It may have been requeued.
+        job = _input_job(job_to_change(request, job.job_id), attempt)
         taken = await put_stdin(gateway, job, offset=query.offset, data=data, eof=query.eof)
     if taken.error:
         raise Problem(

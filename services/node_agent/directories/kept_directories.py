@@ -220,7 +220,7 @@ def _scan(job_dir: str) -> Scanned:
     """Read one directory from the disk."""
     tenant, record = records.read_tenant(job_dir), records.read_exit(job_dir)
     found = _scanned(job_dir, os.listdir(job_dir), size=_size(job_dir), tenant=tenant)
-    return found._replace(rank=record["rank"] if record is not None else 0)
+    return found._replace(rank=record.get("rank", 0) if record is not None else 0)
 
 
 def _scan_flat(job_dir: str, tenant: str) -> Scanned | None:

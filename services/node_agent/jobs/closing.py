@@ -7,6 +7,7 @@ tests/integration/test_pruning.py, test_failed_closings.py.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Sequence
 from typing import Final
@@ -90,7 +91,8 @@ class Closing:
             finally:
                 self.waiting -= 1
         await self.jobs.forget(action.ref, copied)
-        await self._prune()
+        with contextlib.suppress(Unavailable):  # while old directories are read; pruned later
+            await self._prune()
 
     async def _prune(self) -> None:
         pruned = await self.jobs.prune()
