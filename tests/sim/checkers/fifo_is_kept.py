@@ -96,11 +96,7 @@ def _could_go(job: Job, placed: Job) -> bool:
         placed.spec.reservation,
         placed.spec.reservation and placed.user,
     )
-    asks_no_more = (
-        asks_no_more
-        and waits_for
-        and (job.spec.time_limit_s or FOREVER) <= (placed.spec.time_limit_s or FOREVER)
-    )
+    asks_no_more = asks_no_more and waits_for and _length_s(job) <= _length_s(placed)
     kept_back = (
         job.cancel
         or job.order.held
@@ -109,3 +105,9 @@ def _could_go(job: Job, placed: Job) -> bool:
         or job.refusals.not_before_ns
     )
     return asks_no_more and alike and job.has_room and not kept_back
+
+
+def _length_s(job: Job) -> int:
+    """Return how long the job may run: a shorter one may fit before a reservation begins."""
+    allocation = job.spec.allocation
+    return (allocation.expires_s if allocation is not None else job.spec.time_limit_s) or FOREVER
