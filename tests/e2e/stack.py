@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from tests.tidy import ROOT
 
-VARIABLE = "MUSTER_E2E"
+VARIABLE = "MUSTER_TEST_E2E"
 PATIENCE_S = 90.0
 AGAIN_S = 0.3
 

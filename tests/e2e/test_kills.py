@@ -1,6 +1,6 @@
 """Every part of the cluster is killed in turn, while clients submit jobs at every gateway.
 
-Set MUSTER_E2E_ROUNDS for more rounds. Nobody starts anything by hand: the engine's restart policy
+Set MUSTER_TEST_E2E_ROUNDS for more rounds. Nobody starts anything by hand: the engine's restart policy
 (or the launcher) must bring each part back.
 """
 
@@ -14,7 +14,7 @@ import pytest
 
 from tests.e2e.stack import AGAIN_S, PATIENCE_S, Stack, until
 
-ROUNDS: Final = int(os.environ.get("MUSTER_E2E_ROUNDS") or 1)
+ROUNDS: Final = int(os.environ.get("MUSTER_TEST_E2E_ROUNDS") or 1)
 CLIENTS: Final = 2
 # One job in this time per client, and the time from one kill to the next.
 EVERY_S: Final = 0.5

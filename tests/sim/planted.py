@@ -161,7 +161,7 @@ def a_take_over_forgets_timers_of_held_devices(patch: pytest.MonkeyPatch) -> Non
 
     def forgetful(self: state.State, epoch: int, now_ns: int) -> None:
         begin(self, epoch, now_ns)
-        self.turns.clear()
+        self.turns.entries.clear()
 
     patch.setattr(state.State, "begin", forgetful)
 
