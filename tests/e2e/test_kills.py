@@ -1,7 +1,7 @@
 """Every part of the cluster is killed in turn, while clients submit jobs at every gateway.
 
-Set MUSTER_TEST_E2E_ROUNDS for more rounds. Nobody starts anything by hand: the engine's restart policy
-(or the launcher) must bring each part back.
+Set MUSTER_TEST_E2E_ROUNDS for more rounds. Nobody starts anything by hand: the engine's restart
+policy (or the launcher) must bring each part back.
 """
 
 import os
