@@ -52,6 +52,15 @@ def test_an_undeployed_model_leaves_the_state_with_a_deployment_some_time_later(
     assert world.cluster.former_models == {"chat": FormerModel(TENANT, 3, 1, 2)}
 
 
+def test_the_end_of_a_replica_that_was_folded_ahead_gets_the_time_of_its_commit() -> None:
+    world = undeployed()
+    close = f.JobClosed(job_id=JobId("chat-1"), attempt=1, outcome="cancelled")
+    seq, epoch = world.cluster.seq, world.cluster.epoch
+    commit = Commit(f.VERSION, f.VERSION, subjects.SCHEDULER, 1, epoch, 7_000, seq, (close,))
+    fold.pass_over(world.cluster, seq + 1, subjects.SCHEDULER, commit)
+    assert world.cluster.models["chat"].last_ended_ns == 7_000
+
+
 def test_a_deployment_by_a_gateway_whose_clock_is_hours_ahead_removes_no_model() -> None:
     """The scheduler may have decisions about the model that the log does not have yet."""
     world = undeployed()
