@@ -13,7 +13,10 @@ from libs.common.state.cluster import Charge, Cluster
 
 
 class Owed:
-    """What each tenant owes, in hundredths of a GPU times milliseconds."""
+    """The uncharged use of each tenant.
+
+    `share_ms` is by tenant: one whole GPU for one millisecond counts 100. `charges` is by attempt.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self.charges: dict[str, Charge] = {}
