@@ -43,30 +43,32 @@ REMOVED = f.TenantSet(tenant=OTHER, removed=True)
 LATE = replace(deployed(1), tenant=OTHER)
 
 
-def test_a_model_that_was_deployed_while_its_tenant_was_removed_gets_no_replicas() -> None:
+def test_a_removed_tenant_deploys_nothing() -> None:
     world = World(registered("a"), f.TenantSet(tenant=OTHER), REMOVED)
     assert world.hear(LATE) == []
-    assert (world.model.deployed, world.living()) == (True, [])
-    assert model_view.state_of(world.cluster, world.model) == model_view.UNDEPLOYED
+    assert "chat" not in world.cluster.models
+
+
+def test_a_removed_tenant_deploys_no_model_again() -> None:
+    gone = f.ModelUndeployed(name="chat", tenant=OTHER)
+    world = World(registered("a"), f.TenantSet(tenant=OTHER), LATE, gone, REMOVED)
+    assert world.hear(LATE) == []
+    assert (world.model.deployed, world.living()) == (False, [])
     answer = explain_model(world.state, "chat")
     assert answer["answer"] == "it is not deployed: its tenant other was removed"
-    assert answer["remedy"] == "muster undeploy chat"
+    assert answer["remedy"] is None
 
 
-def test_the_removal_of_a_tenant_ends_the_replicas_of_a_model_that_was_deployed_meanwhile() -> None:
+def test_the_removal_of_a_tenant_undeploys_a_model_that_was_deployed_meanwhile() -> None:
     world = World(registered("a"), f.TenantSet(tenant=OTHER), LATE)
     world.begin("chat-1")
+    names = world.cluster.names_changes
     said = world.hear(REMOVED)
     (retired,) = (fact for fact in said if isinstance(fact, f.ReplicasScaled))
     assert (retired.retire, retired.add, retired.reason) == (("chat-1",), (), "undeployed")
+    assert not world.model.deployed and world.cluster.names_changes > names
     assert model_view.state_of(world.cluster, world.model) == model_view.STOPPING
     answer = str(explain_model(world.state, "chat")["answer"])
     assert answer.endswith("its tenant other was removed; 1 replicas have not ended yet")
     world.end("chat-1", 0, reason="stopped")
     assert world.living() == [] and world.decide() == []
-
-
-def test_a_tenant_that_a_later_fact_sets_again_gets_its_replicas_back() -> None:
-    world = World(registered("a"), f.TenantSet(tenant=OTHER), REMOVED, LATE)
-    assert world.living() == []
-    assert scaled(world.hear(f.TenantSet(tenant=OTHER))) == [(["chat-1"], [])]

@@ -9,7 +9,8 @@ from typing import Final
 
 from libs.common import facts as f
 from libs.common.change import IGNORED, Change, Stamp
-from libs.common.state.cluster import Cluster, Key, tenant_of
+from libs.common.folds import model_fold
+from libs.common.state.cluster import Cluster, Key, is_tenant_removed, tenant_of
 from libs.common.state.rate_limits import RateLimits
 
 # An expired key stays for this long, so that people see why it is refused. Beyond the newest
@@ -29,13 +30,9 @@ SWEEP_KEYS: Final = 1_000
 def tenant_set(cluster: Cluster, fact: f.TenantSet, stamp: Stamp) -> Change:
     """Set the limits of a tenant, or remove it.
 
-    A removal changes the models that another gateway deployed meanwhile: their replicas end. A
-    later fact that sets the tenant again changes them too.
+    A removal undeploys the models that another gateway deployed meanwhile.
     """
     tenant = tenant_of(cluster, fact.tenant)
-    models: tuple[str, ...] = ()
-    if tenant.removed != fact.removed:
-        models = tuple(name for name, each in cluster.models.items() if each.tenant == fact.tenant)
     tenant.max_gpu_share, tenant.max_waiting, tenant.weight = (
         fact.max_gpu_share,
         fact.max_waiting,
@@ -52,18 +49,18 @@ def tenant_set(cluster: Cluster, fact: f.TenantSet, stamp: Stamp) -> Change:
         fact.requests_per_minute,
         fact.tokens_per_minute,
     )
-    if fact.removed:
-        cluster.keys = {
-            key_id: key for key_id, key in cluster.keys.items() if key.tenant != fact.tenant
-        }
-        cluster.keys_seq = stamp.seq
-    return Change(models=models)
+    if not fact.removed:
+        return Change()
+    cluster.keys = {
+        key_id: key for key_id, key in cluster.keys.items() if key.tenant != fact.tenant
+    }
+    cluster.keys_seq = stamp.seq
+    return Change(models=model_fold.tenant_removed(cluster, fact.tenant, stamp))
 
 
 def created(cluster: Cluster, fact: f.KeyCreated, stamp: Stamp) -> Change:
     """Add a key, and remove keys that expired long before the time of this commit."""
-    tenant = cluster.tenants.get(fact.tenant)
-    if fact.key_id in cluster.keys or (tenant is not None and tenant.removed):
+    if fact.key_id in cluster.keys or is_tenant_removed(cluster, fact.tenant):
         return IGNORED
     _remove_expired(cluster, stamp.at_ns)
     cluster.keys[fact.key_id] = Key(

@@ -15,7 +15,15 @@ from libs.common.folds import former_fold
 from libs.common.life import job_life
 from libs.common.model import JobId, NodeId, TenantId
 from libs.common.model_spec import Replica
-from libs.common.state.cluster import Cancel, Cluster, Job, MemberView, Model, tenant_of
+from libs.common.state.cluster import (
+    Cancel,
+    Cluster,
+    Job,
+    MemberView,
+    Model,
+    is_tenant_removed,
+    tenant_of,
+)
 from libs.common.state.rate_limits import RateLimits
 
 # If a replica was ready for this long before it crashed, the count of crashes starts again at 1.
@@ -26,8 +34,11 @@ def deployed(cluster: Cluster, fact: f.ModelDeployed, stamp: Stamp) -> Change:
     """Deploy or redeploy a model.
 
     A deployed model belongs to its tenant. The name of an undeployed model is free for all tenants.
-    A repeated request counts once. Models that were undeployed long ago leave the state.
+    A repeated request counts once. A removed tenant deploys nothing, because another gateway can
+    record this while the tenant is removed. Models that were undeployed long ago leave the state.
     """
+    if is_tenant_removed(cluster, fact.tenant):
+        return IGNORED
     model = cluster.models.get(fact.name)
     if model is None:
         tenant_of(cluster, fact.tenant)
@@ -83,11 +94,23 @@ def undeployed(cluster: Cluster, fact: f.ModelUndeployed, stamp: Stamp) -> Chang
     model = _owned(cluster, fact.name, fact.tenant)
     if model is None:
         return IGNORED
+    _undeploy(cluster, model, stamp)
+    return Change((), (), (fact.name,))
+
+
+def tenant_removed(cluster: Cluster, tenant: TenantId, stamp: Stamp) -> tuple[str, ...]:
+    """Undeploy all models of a tenant and return their names."""
+    own = [each for each in cluster.models.values() if each.deployed and each.tenant == tenant]
+    for model in own:
+        _undeploy(cluster, model, stamp)
+    return tuple(model.name for model in own)
+
+
+def _undeploy(cluster: Cluster, model: Model, stamp: Stamp) -> None:
     model.deployed, model.replicas, model.aliases, model.guests = False, 0, {}, {}
     model.limits, model.undeployed_ns = {}, stamp.at_ns
     model.adapters, model.adapters_dropped = {}, False
     cluster.names_changes += 1
-    return Change((), (), (fact.name,))
 
 
 def alias_set(cluster: Cluster, fact: f.ModelAliasSet, stamp: Stamp) -> Change:

@@ -233,6 +233,11 @@ def tenant_of(cluster: Cluster, name: TenantId) -> Tenant:
     return tenant
 
 
+def is_tenant_removed(cluster: Cluster, name: TenantId) -> bool:
+    tenant = cluster.tenants.get(name)
+    return tenant is not None and tenant.removed
+
+
 def membership_of(cluster: Cluster, node_id: NodeId) -> Membership:
     """Return the node's membership; create an empty one if there is none."""
     membership = cluster.memberships.get(node_id)

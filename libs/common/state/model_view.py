@@ -73,19 +73,6 @@ def replica_spec(
     )
 
 
-def is_deployed(cluster: Cluster, model: Model) -> bool:
-    """Return whether the model is deployed and its tenant was not removed.
-
-    Another gateway can deploy a model while its tenant is removed.
-    """
-    return model.deployed and not is_tenant_removed(cluster, model)
-
-
-def is_tenant_removed(cluster: Cluster, model: Model) -> bool:
-    tenant = cluster.tenants.get(model.tenant)
-    return tenant is not None and tenant.removed
-
-
 def replicas(cluster: Cluster, model: Model) -> list[Job]:
     """Return the model's replicas that have not ended, the oldest first."""
     return [cluster.jobs[job_id] for job_id in model.jobs]
@@ -155,7 +142,7 @@ def state_of(cluster: Cluster, model: Model) -> str:
     probe), redeploying, crash_looping, stopping or undeployed.
     """
     jobs = replicas(cluster, model)
-    if not is_deployed(cluster, model):
+    if not model.deployed:
         return STOPPING if jobs else UNDEPLOYED
     wanted = [job for job in jobs if job.cancel is None]
     new = [job for job in wanted if model.jobs[job.job_id] == model.generation]

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from libs.common.facts import ModelDeployed
 from libs.common.model import TenantId
-from libs.common.state.cluster import Cluster, Model, Tenant
+from libs.common.state.cluster import Cluster, Model, Tenant, is_tenant_removed
 from libs.common.state.model_view import replica_spec
 from services.api_gateway.access import idempotency, roles
 from services.api_gateway.access.idempotency import Once
@@ -107,6 +107,8 @@ async def _deploy(gateway: Gateway, fact: ModelDeployed, status: int) -> Respons
         await uploads.check(gateway, fact.tenant, fact.spec.upload, uses)
         pool_fields.check_cluster(gateway.cluster, replica_spec(fact.spec, fact.name, 0))
         await gateway.record(fact)
+    if is_tenant_removed(gateway.cluster, fact.tenant):
+        raise Problem(403, f"tenant {fact.tenant} was removed: ask an operator for another one")
     model = gateway.cluster.models[fact.name]
     if model.tenant != fact.tenant:
         raise Problem(

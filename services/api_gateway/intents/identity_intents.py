@@ -22,7 +22,7 @@ from libs.common.model import (
     WHOLE_GPU,
     TenantId,
 )
-from libs.common.state.cluster import Cluster, Key, Tenant, live_jobs
+from libs.common.state.cluster import Cluster, Key, Tenant, is_tenant_removed, live_jobs
 from services.api_gateway.access.roles import MEMBER, ROLES
 from services.api_gateway.intents import job_intents, placement_fields
 from services.api_gateway.intents.fields import check_one_of, check_range, convert
@@ -151,8 +151,7 @@ def check_not_removed(cluster: Cluster, name: str) -> None:
 
     A tenant that is created again would read the jobs, output and uploads of the removed one.
     """
-    tenant = cluster.tenants.get(TenantId(name))
-    if tenant is not None and tenant.removed:
+    if is_tenant_removed(cluster, TenantId(name)):
         text = (
             f"tenant {name} cannot be created: a tenant of this name was removed, and its jobs, "
             "uploads and usage are kept: choose another name"

@@ -202,7 +202,7 @@ class Deployed:
 
     def why_not(self, name: str) -> str:
         model = self.cluster().models.get(name)
-        if model is None or not model_view.is_deployed(self.cluster(), model):
+        if model is None or not model.deployed:
             return "it was undeployed"
         if not model.wanted:
             return "it is scaled to 0"

@@ -5,9 +5,9 @@ A replica on a quiet node counts as dead for that, once. Repeated crashes are re
 waits. A redeployment begins one new replica above the requested number, and ends an old one only
 when enough are ready without it. A replica that was ready and is too busy for its health probe
 counts as able to answer: the last such one is not ended for a redeployment. Replicas on a node that
-is to be removed are replaced like those of an earlier generation. A model whose tenant was removed
-counts as undeployed. Tests: tests/unit/test_scheduler_models.py,
-tests/unit/test_scheduler_model_owners.py, tests/unit/test_scheduler_model_moves.py.
+is to be removed are replaced like those of an earlier generation. Tests:
+tests/unit/test_scheduler_models.py, tests/unit/test_scheduler_model_owners.py,
+tests/unit/test_scheduler_model_moves.py.
 """
 
 from collections.abc import Collection, Sequence
@@ -22,7 +22,7 @@ from libs.common.model_spec import Replica
 from libs.common.state.cluster import Cluster, Job, Model, is_leaving, is_ready
 from libs.common.state.kept import kept_key
 from libs.common.state.model_crashes import backoff_until_ns
-from libs.common.state.model_view import is_deployed, may_answer, replica_spec
+from libs.common.state.model_view import may_answer, replica_spec
 from libs.common.state.ordering import SECOND_NS
 from services.scheduler.models.recovery import recovers_ns, recovery
 from services.scheduler.state.state import State
@@ -72,7 +72,7 @@ def scaling(
 ) -> ReplicasScaled | None:
     """Return the change that this model needs now; None if there is none, or not yet."""
     present = [job for job in (cluster.jobs[job_id] for job_id in model.jobs) if job.cancel is None]
-    if not is_deployed(cluster, model):
+    if not model.deployed:
         return (
             _retirement(model, [job.job_id for job in present], reasons.UNDEPLOYED, now_ns)
             if present

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from libs.common.life import job_life
 from libs.common.state import model_crashes, model_view
-from libs.common.state.cluster import Model
+from libs.common.state.cluster import Model, is_tenant_removed
 from services.scheduler.explain.asker import WhyAsk as WhyAsk
 from services.scheduler.explain.explain import Answer, explain, no_answer
 from services.scheduler.explain.trial import RunOnCopy, copied
@@ -25,10 +25,9 @@ def explain_model(state: State, name: str, run_on_copy: RunOnCopy = copied) -> A
             state, name, "unknown", f"no model {name} is known as of {state.cluster.seq}"
         )
     word = model_view.state_of(state.cluster, model)
-    if model_view.is_tenant_removed(state.cluster, model):
+    if is_tenant_removed(state.cluster, model.tenant):
         text = f"it is not deployed: its tenant {model.tenant} was removed{_not_ended(model)}"
-        remedy = f"muster undeploy {name}" if model.deployed else None
-        return _answer(state, name, word, text) | {"remedy": remedy}
+        return _answer(state, name, word, text)
     queued = next(
         (
             job
