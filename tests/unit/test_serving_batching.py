@@ -64,6 +64,16 @@ def test_while_a_tenant_keeps_all_replicas_busy_its_next_batch_grows() -> None:
     assert members(batches.due(1, 9 * WAIT_NS)) == [[2, 3]]
 
 
+def test_the_end_of_one_batch_leaves_the_other_ones_of_its_tenant_under_way() -> None:
+    batches = Batches[int](2, WAIT_NS)
+    joined(batches, A, 1, 2, 3, 4)
+    first, second = batches.due(1, 0)
+    batches.ended(first)
+    assert not batches.is_idle and batches.under_way == {"a": 1}
+    batches.ended(second)
+    assert batches.is_idle
+
+
 def test_without_a_ready_replica_a_batch_asks_for_one() -> None:
     batches = Batches[int](8, WAIT_NS)
     joined(batches, A, 1)
