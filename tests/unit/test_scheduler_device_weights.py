@@ -81,6 +81,20 @@ def test_a_replica_is_told_to_wait_for_weights_and_its_devices_have_their_bytes(
     assert (order.gpu_bytes, order.granted) == ({uuid: SIZE}, SIZE)
 
 
+def test_after_two_crashes_a_replica_leaves_the_node_with_its_weights() -> None:
+    made = world(node("a"), node("b"))
+    ready(made)
+    devices = devices_of(made, "chat-1")
+    for replica in ("chat-1", "chat-2"):
+        assert devices_of(made, replica) == devices
+        made.begin(replica)
+        made.at_s += 5
+        made.end(replica, 1)
+    made.at_s += 5
+    made.decide()
+    assert made.node_of("chat-3") == "b"
+
+
 def test_a_node_that_cannot_keep_weights_on_its_devices_has_no_entry() -> None:
     for reports in ({}, {WEIGHTS: "lost: the memory of devices is cleared between jobs"}):
         made = world(node("a", isolation=reports))

@@ -112,3 +112,36 @@ def test_the_same_facts_spread_the_same_way() -> None:
     assert homes(world_of(*nodes, replicas=9, spread="rack")) == homes(
         world_of(*nodes, replicas=9, spread="rack")
     )
+
+
+def crash(world: World, *replicas: str) -> None:
+    for replica in replicas:
+        world.begin(replica)
+        world.at_s += 10
+        world.end(replica, 1)
+        world.at_s += 10
+        world.decide()
+
+
+@pytest.mark.parametrize("spread", ["node", "none"])
+def test_after_two_crashes_in_a_row_the_next_replica_begins_on_another_node(spread: str) -> None:
+    world = world_of(registered("a"), registered("b"), replicas=1, spread=spread)
+    crash(world, "chat-1")
+    assert world.node_of("chat-2") == "a", "one crash can be chance"
+    crash(world, "chat-2")
+    assert world.node_of("chat-3") == "b"
+    crash(world, "chat-3")
+    assert world.node_of("chat-4") == "a", "the last one was on b"
+
+
+def test_a_replica_that_crashes_repeatedly_avoids_a_node_before_it_spreads() -> None:
+    world = world_of(registered("a"), registered("b"), replicas=2)
+    world.begin("chat-2")
+    crash(world, "chat-1", "chat-3")
+    assert homes(world) == ["b", "b"]
+
+
+def test_a_replica_that_fits_nowhere_else_stays_on_the_node_where_it_crashes() -> None:
+    world = world_of(registered("a"), registered("b", gpus=0), replicas=1)
+    crash(world, "chat-1", "chat-2", "chat-3")
+    assert world.node_of("chat-4") == "a"

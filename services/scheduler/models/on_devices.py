@@ -158,9 +158,17 @@ def _without(cluster: Cluster, kept: Kept, member: Member) -> Iterator[AnyFact]:
 
 
 def choose_with_weights(
-    state: State, backfill_pass: BackfillPass, job: Job, serve: Serve, request: ResourceRequest
+    state: State,
+    backfill_pass: BackfillPass,
+    job: Job,
+    serve: Serve,
+    request: ResourceRequest,
+    avoided: int,
 ) -> Choice:
-    """Choose free devices on which the weights of a replica's model still are, if there are any."""
+    """Choose free devices on which the weights of a replica's model still are, if there are any.
+
+    The nodes `avoided` (bits) do not count.
+    """
     kept = state.cluster.kept.get(kept_key(serve.model, kept_life.GPU))
     if kept is None or request.nodes > 1 or request.uuids:
         return NO_PLACEMENT
@@ -169,7 +177,8 @@ def choose_with_weights(
         warm.setdefault(node_id, []).append(uuid)
     for uuids in warm.values():
         if len(uuids) >= request.gpus:
-            choice = backfill_pass.choose(state, job, replace(request, uuids=tuple(uuids)))
+            own = replace(request, uuids=tuple(uuids))
+            choice = backfill_pass.choose(state, job, own, avoided)
             if choice is not NO_PLACEMENT:
                 return choice
     return NO_PLACEMENT

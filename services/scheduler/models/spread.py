@@ -2,8 +2,10 @@
 replicas come first.
 
 Pure. The preference is soft: a replica that fits only beside others goes there. Replicas of the
-same generation count before those of earlier ones, which a redeployment ends soon. Ordinary jobs
-never come here, so spreading costs them nothing. Tests: tests/unit/test_scheduler_spread.py.
+same generation count before those of earlier ones, which a redeployment ends soon. After two
+crashes in a row, the node of the last one is avoided where possible: it may be what crashes them.
+Ordinary jobs never come here, so spreading costs them nothing. Tests:
+tests/unit/test_scheduler_spread.py.
 """
 
 from collections import Counter
@@ -11,6 +13,7 @@ from collections.abc import Iterator
 
 from libs.common.model import SPREAD_NONE, SPREAD_RACK, NodeId, Serve
 from libs.common.state.cluster import Job
+from libs.common.state.model_crashes import crashed_replica
 from services.scheduler.models.on_devices import choose_with_weights
 from services.scheduler.placement.bits import indexes
 from services.scheduler.placement.choose import NO_PLACEMENT, Choice
@@ -30,18 +33,39 @@ def choose_spread(
 
     Devices that have the model's weights come first, also on a crowded node.
     """
+    crashed = _crashed_on(state, serve)
     if serve.device_weights:
-        warm = choose_with_weights(state, backfill_pass, job=job, serve=serve, request=request)
+        warm = choose_with_weights(state, backfill_pass, job, serve, request, crashed)
         if warm is not NO_PLACEMENT:
             return warm
     choice = backfill_pass.choose(state, job, request)
-    if choice is NO_PLACEMENT or serve.spread == SPREAD_NONE:
+    if choice is NO_PLACEMENT:
         return choice
-    for crowded in _crowded(state, serve):
-        spread = backfill_pass.choose(state, job, request, crowded)
+    for avoided in _avoided(state, serve, crashed):
+        spread = backfill_pass.choose(state, job, request, avoided)
         if spread is not NO_PLACEMENT:
             return spread
     return choice
+
+
+def _crashed_on(state: State, serve: Serve) -> int:
+    """Return the nodes (bits) of the replica that crashed last, if that was not the first in a
+    row.
+    """
+    model = state.cluster.models.get(serve.model)
+    if model is None or model.crashes < 2:
+        return 0
+    job = state.cluster.jobs.get(crashed_replica(model))
+    return state.capacity.bits_of(job.members) if job is not None else 0
+
+
+def _avoided(state: State, serve: Serve, crashed: int) -> Iterator[int]:
+    """Yield the nodes to avoid, as bits: fewer each time."""
+    crowded = list(_crowded(state, serve)) if serve.spread != SPREAD_NONE else []
+    if crashed:
+        yield from (crashed | nodes for nodes in crowded)
+        yield crashed
+    yield from crowded
 
 
 def _crowded(state: State, serve: Serve) -> Iterator[int]:
