@@ -88,12 +88,8 @@ class ModelsKeepTheirReplicas(Checker):
 
     def _coming(self, cluster: Cluster, model: Model) -> int:
         """Replicas that wait behind jobs, or that were placed a moment ago."""
-        busy = any(
-            job.state in job_life.ON_NODES
-            for job in cluster.jobs.values()
-            if job.spec.serve is None
-        )
         jobs = [cluster.jobs[job_id] for job_id in model.jobs if not is_ready(cluster.jobs[job_id])]
+        busy = _may_wait(cluster, model)
         waiting = sum(1 for job in jobs if busy and job.state == job_life.QUEUED)
         since_s = self.world.loop.time() - BEGIN_S
         return waiting + sum(
@@ -101,3 +97,13 @@ class ModelsKeepTheirReplicas(Checker):
             for job in jobs
             if job.state in job_life.ON_NODES and self.placed_s[job.job_id] > since_s
         )
+
+
+def _may_wait(cluster: Cluster, model: Model) -> bool:
+    """Return whether jobs hold devices, or wait for those of another model's replicas: in a queue
+    without backfill all later jobs wait behind such a job.
+    """
+    on_nodes = [job for job in cluster.jobs.values() if job.state in job_life.ON_NODES]
+    others = any(job.spec.serve is None or job.spec.serve.model != model.name for job in on_nodes)
+    jobs = [job for job in cluster.jobs.values() if job.spec.serve is None]
+    return others and any(job.state in (*job_life.ON_NODES, job_life.QUEUED) for job in jobs)
