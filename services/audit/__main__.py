@@ -92,16 +92,31 @@ async def _lead(
     audit: Audit,
     terms: KvTerms,
 ) -> None:
-    """Archive, answer, publish, sign and trim until `stop`. Raises Fenced if the term is over."""
+    """Work until `stop`, and give signs of life from the beginning: to migrate a large archive, or
+    to wait for a log without a leader, takes longer than followers wait. Raises Fenced if the term
+    is over.
+    """
+    await leading.listen(NatsBus(client))
+    await serve_together(
+        work=_work(settings, stop, client=client, epoch=leading.epoch, audit=audit, terms=terms),
+        beats=leading.keep_beating(),
+        term=terms.watch(leading.epoch),
+        signs=signs_on_own_connection(settings, leading),
+    )
+
+
+async def _work(
+    settings: Settings,
+    stop: asyncio.Event,
+    client: connection_nats.Client,
+    epoch: int,
+    audit: Audit,
+    terms: KvTerms,
+) -> None:
+    """Archive, answer, publish, sign and trim until `stop`."""
     store, source = audit.store, source_of(settings.cluster_id)
     await audit.open()
-    await leading.listen(NatsBus(client))
     replicas = settings.stream_replicas
-    signs: list[Callable[[], Coroutine[None, None, None]]] = [
-        leading.keep_beating,
-        partial(terms.watch, leading.epoch),
-        partial(signs_on_own_connection, settings, leading),
-    ]
     beside: list[Callable[[], Coroutine[None, None, None]]] = []
     heads = _heads_stream(client, replicas)
     notary = _notary(settings, store, audit, heads)
@@ -126,23 +141,23 @@ async def _lead(
             bus=NatsBus(other),
             clock=SystemClock(),
             policy=policy_of(settings),
-            prove_term=partial(terms.prove, leading.epoch),
+            prove_term=partial(terms.prove, epoch),
         )
         beside.append(partial(trimmer.run, settings.trim_every_s))
     else:
         logger.info("MUSTER_TRIMMER_SEED_FILE is not set: the log is not trimmed")
-    await audit.run(stop, beside, signs)
+    await audit.run(stop, beside)
     if other is not None:
         await other.close()
 
 
 async def _take_over(candidate: Candidate, leading: Leading, terms: KvTerms, instance: str) -> None:
-    """Begin a term when no other audit leads.
+    """Begin a term when no other audit leads. One that has just begun gets time to answer.
 
     If the outcome of a term's write is lost, the process takes its own term for another one's, and
     begins the next when that one stays silent.
     """
-    candidate.epoch = await terms.newest()
+    candidate.epoch, candidate.began_at_ns = await terms.begun()
 
     async def begin() -> int:
         try:

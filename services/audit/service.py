@@ -74,16 +74,13 @@ class Audit:
         self,
         stop: asyncio.Event,
         beside: Sequence[Callable[[], Coroutine[None, None, None]]] = (),
-        signs: Sequence[Callable[[], Coroutine[None, None, None]]] = (),
     ) -> None:
         """Follow the log until `stop`, with all of `beside` running at the same time.
 
-        They begin once the archive is known to be one of this log. `signs`, the signs of life, run
-        from the beginning: a log without a leader delays that. Raises Corrupt if the archive is not
-        one of this log.
+        They begin once the archive is known to be one of this log; a log without a leader delays
+        that. Raises Corrupt if the archive is not one of this log.
         """
-        lives = {f"sign-{number}": each() for number, each in enumerate(signs)}
-        lives |= {f"beside-{number}": self._later(each) for number, each in enumerate(beside)}
+        lives = {f"beside-{number}": self._later(each) for number, each in enumerate(beside)}
         await serve_together(follow=self._follow(), stop=until(stop), **lives)
 
     async def _later(self, work: Callable[[], Coroutine[None, None, None]]) -> None:

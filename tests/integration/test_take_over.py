@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import sqlite3
 import time
 from pathlib import Path
 
@@ -153,8 +154,6 @@ async def test_audits_share_one_archive_and_one_of_them_writes_it(tmp_path: Path
         world.living = log_maker.living
         world.start("a")
         leader = await world.audit_leader()
-        # While it creates the archive, on a slow machine another would take its turn.
-        await archived(world)
         world.start("b")
         await world.follows("b")
         await world.submit(4)
@@ -176,6 +175,30 @@ async def test_audits_share_one_archive_and_one_of_them_writes_it(tmp_path: Path
                 world.start(before)
                 await world.follows(before)
         await archived(world)
+
+
+async def test_an_audit_that_opens_a_slow_archive_keeps_its_term(tmp_path: Path) -> None:
+    async with leaders(tmp_path, "scheduler") as log_maker:
+        log_maker.start("maker")
+        await log_maker.leader()
+        world = Leaders(tmp_path, log_maker.server, "audit", log_maker.bus.client)
+        world.living = log_maker.living
+        # The migration waits for whoever locks the database.
+        locked = sqlite3.connect(world.folder / "audit.db", isolation_level=None)
+        locked.execute("BEGIN EXCLUSIVE")
+        world.start("a")
+        world.start("b")
+        leader = await world.audit_leader()
+        await world.follows(other(leader))
+        await asyncio.sleep(PAUSED_S)
+        assert await world.audit_leader() == leader
+        locked.execute("ROLLBACK")
+        locked.close()
+        await asyncio.to_thread(Store(f"sqlite:///{world.folder}/audit.db").migrate)
+        await world.submit(4)
+        await archived(world)
+        assert await world.audit_leader() == leader
+        assert [world.living[each].poll() for each in "ab"] == [None, None]
 
 
 async def archived(world: Leaders) -> None:

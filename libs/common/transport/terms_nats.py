@@ -21,6 +21,7 @@ from libs.common.transport.log_jetstream import WRONG_SEQUENCE
 AGAIN_S: Final = 0.5
 # A leader looks this often whether its term is over.
 LOOK_S: Final = 1.0
+NS: Final = 1_000_000_000
 
 logger = logging.getLogger(__name__)
 
@@ -35,17 +36,24 @@ class KvTerms:
 
     async def newest(self) -> int:
         """Return the newest term; 0 if there was none. Wait while the bucket does not answer."""
+        return (await self.begun())[0]
+
+    async def begun(self) -> tuple[int, int]:
+        """Return the newest term, and when it began: ns since 1970, by the server's clock.
+
+        (0, 0) if there was none. Wait while the bucket does not answer.
+        """
         while True:
             try:
-                return (
-                    await self.js.get_last_msg(f"KV_{subjects.LEADER_BUCKET}", self.subject)
-                ).seq or 0
+                term = await self.js.get_last_msg(f"KV_{subjects.LEADER_BUCKET}", self.subject)
             except NotFoundError:
-                return 0
+                return 0, 0
             except (NatsError, TimeoutError, OSError) as error:
                 heed()
                 logger.warning("the term of %s cannot be read: %s", self.service, error)
                 await asyncio.sleep(AGAIN_S)
+            else:
+                return term.seq or 0, int(term.time.timestamp() * NS) if term.time else 0
 
     async def prove(self, epoch: int) -> None:
         """Return if the term `epoch` is still the newest one.
