@@ -10,7 +10,14 @@ from libs.common.facts import JobUpdated, NodeDeclaredDead, NodeRemovalRequested
 from libs.common.life import job_life
 from libs.common.life.job_life import MEMBER_OVER
 from libs.common.model import NodeId
-from libs.common.state.cluster import Cluster, Node, is_leaving, is_removed, known_to_agent
+from libs.common.state.cluster import (
+    Cluster,
+    Node,
+    is_leaving,
+    is_removed,
+    known_to_agent,
+    outlives_lease,
+)
 from tests.sim import faults
 from tests.sim.faults import Blow
 
@@ -99,8 +106,9 @@ def all_nodes_settled(cluster: Cluster) -> bool:
 def waits_for_nobody(cluster: Cluster, node: Node) -> bool:
     """Return whether the node holds something that no agent will ever report."""
     jobs = [cluster.jobs[job_id] for job_id in node.members]
-    held = [(job, job.members[node.node_id]) for job in jobs if job.spec.ignores_lease]
     return any(
-        member.state not in MEMBER_OVER and not known_to_agent(node, job, member)
-        for job, member in held
+        member.state not in MEMBER_OVER
+        and outlives_lease(node, job, member)
+        and not known_to_agent(node, job, member)
+        for job, member in ((job, job.members[node.node_id]) for job in jobs)
     )

@@ -13,6 +13,7 @@ from libs.common.folds import member_fold, node_fold
 from libs.common.life import node_life
 from libs.common.messages import Heartbeat, Lease
 from libs.common.model import JobId, NodeId
+from libs.common.state import cluster
 from libs.common.state.cluster import Cluster, Job, is_leaving
 from services.node_agent.core import apply
 from services.node_agent.core.state import State as AgentState
@@ -45,6 +46,16 @@ def no_watchdog_ends_jobs_of_hung_supervisors(patch: pytest.MonkeyPatch) -> None
 def the_silence_of_an_unguarded_node_proves_its_end(patch: pytest.MonkeyPatch) -> None:
     """The scheduler frees the jobs of a silent node although its lease watchdog was missing."""
     patch.setattr(nodes, "_surely_ended", lambda node: True)
+
+
+def an_unguarded_agent_is_replaced_like_any_other(patch: pytest.MonkeyPatch) -> None:
+    """Jobs of an agent without lease watchdog end with the lease when another agent replaces it."""
+
+    def ignores_lease(node: object, job: Job, member: object) -> bool:
+        return job.spec.ignores_lease
+
+    for module in (cluster, member_fold):
+        patch.setattr(module, "outlives_lease", ignores_lease)
 
 
 def the_setting_of_a_hardware_watchdog_proves_a_reset(patch: pytest.MonkeyPatch) -> None:

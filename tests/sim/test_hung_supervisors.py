@@ -7,7 +7,7 @@ import pytest
 
 from libs.common import facts as f
 from libs.common.life import node_life
-from tests.sim import hangs, planted_leases
+from tests.sim import faults, hangs, planted_leases
 from tests.sim.checkers import ALL
 from tests.sim.checkers.checker import Checker
 from tests.sim.faults import Blow, Plan
@@ -26,14 +26,22 @@ ARMED = hangs.Fence(5, is_armed=True)
 NOT_ARMED = hangs.Fence(2, is_armed=False)
 
 
-def ran(seed: int, lost: bool, *more: type[Checker], fence: hangs.Fence = hangs.NO_FENCE) -> Result:
-    """Nothing but these faults."""
+def ran(
+    seed: int,
+    lost: bool,
+    *more: type[Checker],
+    fence: hangs.Fence = hangs.NO_FENCE,
+    reinstalled_s: float | None = None,
+) -> Result:
+    """Nothing but these faults. `reinstalled_s`: the agent gets an empty directory then."""
     silence = hangs.SILENCES[seed % len(hangs.SILENCES)]
     blows = hangs.hung_while_silent("n2", at_s=AT_S, length_s=LENGTH_S, silence=silence, lost=lost)
+    if reinstalled_s is not None:
+        blows.append((reinstalled_s, faults.REINSTALLED, "agent-n2", 0.05))
     plan = Plan(
         seed=seed,
         rates=Rates(),
-        blows=tuple(Blow(*each) for each in blows),
+        blows=tuple(Blow(*each) for each in sorted(blows)),
         storm_s=AT_S + LENGTH_S + 8.0,
         skew_max_s=0.0,
         nodes=NODES,
@@ -83,6 +91,23 @@ def test_jobs_of_a_silent_node_that_its_hardware_watchdog_resets_start_elsewhere
 def test_jobs_of_a_silent_node_whose_hardware_watchdog_is_not_armed_wait_for_it(case: int) -> None:
     """As under `muster leases fast` with the default time."""
     assert ran(case, True, LostUnguarded, fence=NOT_ARMED).found is None
+
+
+@pytest.mark.parametrize("case", SEEDS)
+@pytest.mark.parametrize("at_s", [AT_S + 2.0, AT_S + 9.0])
+def test_jobs_of_an_agent_that_was_replaced_without_its_watchdog_wait_for_an_operator(
+    case: int, at_s: float
+) -> None:
+    """The new agent has an empty directory: before the node is lost, and after it."""
+    assert ran(case, True, reinstalled_s=at_s).found is None
+
+
+def test_planted_trust_in_an_agent_that_replaced_an_unguarded_one_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    planted_leases.an_unguarded_agent_is_replaced_like_any_other(monkeypatch)
+    found = first_found(ran(seed, True, reinstalled_s=AT_S + 9.0) for seed in SEEDS)
+    assert found.checker in ("at_most_one_attempt_alive", "lost_only_after_a_lease")
 
 
 def test_planted_trust_in_a_hardware_watchdog_that_is_not_armed_is_found(

@@ -17,7 +17,14 @@ from libs.common.container_spec import is_digest
 from libs.common.life import job_life
 from libs.common.model import JobId, NodeId, attempt_key
 from libs.common.state import image_nodes, ledger
-from libs.common.state.cluster import Cluster, GpuView, Job, MemberView, known_to_agent
+from libs.common.state.cluster import (
+    Cluster,
+    GpuView,
+    Job,
+    MemberView,
+    known_to_agent,
+    outlives_lease,
+)
 from libs.common.state.job import Pin
 
 _node_id_of: Final[Callable[[GpuView], NodeId]] = attrgetter("node_id")
@@ -126,13 +133,14 @@ def lose_if_gone(
     scheduler knew (`seen_over`; None: the fact is no NodeLost). A node that comes back without a
     member that was over has lost nothing. An agent with another state directory proves nothing
     about the member. A job that ignores the lease may live on a lost node until an operator
-    declares the node dead, and so may every job of a node that was lost without its lease watchdog.
+    declares the node dead, and so may every job of a node that was lost without its lease watchdog,
+    or whose agent was replaced by one with another state directory at that time.
     """
     member, node = job.members[node_id], cluster.nodes[node_id]
     if member.state in job_life.MEMBER_OVER and (seen_over is None or job.job_id in seen_over):
         return False
     gone = member.accounted < node.incarnation and known_to_agent(node, job, member)
-    lost = node.dead if job.spec.ignores_lease else node.ended
+    lost = node.dead if outlives_lease(node, job, member) else node.ended
     if member.incarnation <= lost or (gone and member.state not in job_life.MEMBER_OVER):
         return lose_member(cluster, job, member)
     return False

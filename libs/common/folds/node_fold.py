@@ -37,6 +37,8 @@ def registered(cluster: Cluster, fact: f.NodeRegistered, stamp: Stamp) -> Change
         node.revoked = membership_fold.revocation(cluster, fact.node_id)
     elif replaced:
         node.severed = node.incarnation
+        if node.unguarded:
+            node.left_unguarded = node.incarnation
         if node.incarnation > node.lost:
             node.replaced.append(node.incarnation)
     elif node.severed <= node.gone:

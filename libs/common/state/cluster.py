@@ -294,8 +294,13 @@ def silent_nodes(cluster: Cluster, job: Job) -> list[NodeId]:
 
 def _may_live(cluster: Cluster, job: Job, member: MemberView) -> bool:
     node = cluster.nodes[member.node_id]
-    survives = job.spec.ignores_lease or node.ended < node.lost
+    survives = outlives_lease(node, job, member) or node.ended < node.lost
     return survives and member.state not in job_life.MEMBER_OVER and not node.usable
+
+
+def outlives_lease(node: Node, job: Job, member: MemberView) -> bool:
+    """Return whether the member may be alive after every lease: only an operator knows its end."""
+    return job.spec.ignores_lease or member.incarnation <= node.left_unguarded
 
 
 def known_to_agent(node: Node, job: Job, member: MemberView) -> bool:
@@ -306,7 +311,7 @@ def known_to_agent(node: Node, job: Job, member: MemberView) -> bool:
     """
     return (
         member.accounted > node.severed
-        if job.spec.ignores_lease
+        if outlives_lease(node, job, member)
         else member.accounted not in node.replaced
     )
 

@@ -26,7 +26,9 @@ from libs.common.state.cluster import Cluster
 # 18: prices, idle jobs, notifications, diagnoses, nodes that are held back, batches of short
 # arrays, lenders. 19: how many models a tenant may deploy. 20: records of undeployed models,
 # armed hardware watchdogs, the name of the last restore. 21: models that recovered from crashes.
-SNAPSHOT_VERSION: Final = 21
+# 22: a removed tenant has no deployed models and no resident data; agents that were replaced
+# without a lease watchdog.
+SNAPSHOT_VERSION: Final = 22
 
 
 class _Snapshot(msgspec.Struct, frozen=True, array_like=True):

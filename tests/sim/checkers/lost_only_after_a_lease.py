@@ -1,6 +1,6 @@
-"""A node is lost only when no process lives on it, except jobs that ignore the lease.
+"""A node is lost only when no process lives on it, except attempts that are not lost with it.
 
-Those of a node without its lease watchdog are not lost with it. After an operator declared it dead,
+Those ignore the lease, or their node had no lease watchdog. After an operator declared it dead,
 no process at all lives there. A node is never lost sooner than a lease and its margin after it
 registered or returned. The shorter times count: of the lease profile at that time, or of the
 present one.
@@ -12,10 +12,12 @@ from typing import Final
 
 from libs.common.change import IGNORED, Change, Stamp
 from libs.common.facts import AnyFact, Commit, NodeLost, NodeRegistered, NodeReturned, Unknown
+from libs.common.life import job_life
 from libs.common.life.node_life import DECLARED_DEAD, UNGUARDED
 from libs.common.model import JobId
 from libs.common.state.cluster import Cluster
 from tests.sim.checkers.checker import Checker
+from tests.sim.truth import Running
 from tests.sim.world import World
 
 # Boot clocks run a little fast or slow.
@@ -50,8 +52,7 @@ class LostOnlyAfterALease(Checker):
             return
         for running in self.world.truth.living():
             spared = fact.reason == UNGUARDED or (
-                fact.reason != DECLARED_DEAD
-                and cluster.jobs[JobId(running.job_id)].spec.ignores_lease
+                fact.reason != DECLARED_DEAD and _holds(cluster, running)
             )
             if (
                 running.node_id == fact.node_id
@@ -74,3 +75,15 @@ class LostOnlyAfterALease(Checker):
                 f"{fact.node_id} is lost {now - began_s:.3f} s after incarnation "
                 f"{fact.incarnation} began"
             )
+
+
+def _holds(cluster: Cluster, running: Running) -> bool:
+    """Return whether the attempt still holds what it had on its node: it was not lost with it."""
+    job = cluster.jobs.get(JobId(running.job_id))
+    member = job.members.get(running.node_id) if job is not None else None
+    return (
+        job is not None
+        and job.attempt == running.attempt
+        and member is not None
+        and member.state not in job_life.MEMBER_OVER
+    )
