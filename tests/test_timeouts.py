@@ -167,6 +167,7 @@ STAY: Final[dict[str, str]] = {
         on_devices.LINGER_NS admission.GONE_S errors.STOPPING_S
         revoking.AGAIN_S terms_nats.LOOK_S
         admission.LOOK_S answers.LOOK_FIRST_S answers.LOOK_MAX_S audit.service.GATHER_S
+        audit.service.BEAT_S
         audit.service.RETRY_S call.LAST_WORDS_S
         cancellation.LOOK_S engine_readers.READ_S keeping_files.AGAIN_S
         cancellation.LAST_WORD_S closing.COPY_AGAIN_S closing.LOOK_EVERY_S process.service.TICK_S

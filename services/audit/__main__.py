@@ -92,9 +92,10 @@ async def _lead(
     audit: Audit,
     terms: KvTerms,
 ) -> None:
-    """Work until `stop`, and give signs of life from the beginning: to migrate a large archive, or
-    to wait for a log without a leader, takes longer than followers wait. Raises Fenced if the term
-    is over.
+    """Lead until `stop`. Raises Fenced if the term is over.
+
+    Signs of life begin before the work: to migrate a large archive, or to wait for a log without a
+    leader, takes longer than followers wait.
     """
     await leading.listen(NatsBus(client))
     await serve_together(
@@ -115,7 +116,7 @@ async def _work(
 ) -> None:
     """Archive, answer, publish, sign and trim until `stop`."""
     store, source = audit.store, source_of(settings.cluster_id)
-    await audit.open()
+    await before(stop, audit.open())
     replicas = settings.stream_replicas
     beside: list[Callable[[], Coroutine[None, None, None]]] = []
     heads = _heads_stream(client, replicas)

@@ -28,6 +28,7 @@ from services.audit.store.store import Store
 
 BATCH_MAX: Final = 1_000
 RETRY_S: Final = 1.0
+BEAT_S: Final = 1.0
 # The part of this service that its pulse watches.
 FOLLOWER: Final = "follower"
 # The archive may lag the log by this much, so that it needs fewer transactions (one sync each).
@@ -66,9 +67,19 @@ class Audit:
 
         Call it before anything else uses the archive.
         """
-        await asyncio.to_thread(self.store.migrate)
-        head = await asyncio.to_thread(self.store.head)
-        self.archived = head.seq if head is not None else self.begin - 1
+        opening = asyncio.ensure_future(asyncio.to_thread(self._open))
+        try:
+            while not opening.done():
+                self.pulse.beat(FOLLOWER)  # a restart would begin the migration again
+                await asyncio.wait((opening,), timeout=BEAT_S)
+        finally:
+            opening.cancel()
+        self.archived = opening.result()
+
+    def _open(self) -> int:
+        self.store.migrate()
+        head = self.store.head()
+        return head.seq if head is not None else self.begin - 1
 
     async def run(
         self,

@@ -12,6 +12,7 @@ from libs.common import facts as f
 from libs.common import subjects
 from libs.common.process.clock import SystemClock
 from libs.common.transport.writer import Writer
+from services.audit.store.engine import BUSY_MS
 from services.audit.store.store import Store
 from tests.integration.leading_world import Leaders, leaders
 
@@ -183,7 +184,7 @@ async def test_an_audit_that_opens_a_slow_archive_keeps_its_term(tmp_path: Path)
         await log_maker.leader()
         world = Leaders(tmp_path, log_maker.server, "audit", log_maker.bus.client)
         world.living = log_maker.living
-        # The migration waits for whoever locks the database.
+        # The migration waits until the database is no longer locked.
         locked = sqlite3.connect(world.folder / "audit.db", isolation_level=None)
         locked.execute("BEGIN EXCLUSIVE")
         world.start("a")
@@ -199,6 +200,26 @@ async def test_an_audit_that_opens_a_slow_archive_keeps_its_term(tmp_path: Path)
         await archived(world)
         assert await world.audit_leader() == leader
         assert [world.living[each].poll() for each in "ab"] == [None, None]
+
+
+async def test_an_audit_that_is_told_to_stop_while_it_opens_its_archive_leads_no_longer(
+    tmp_path: Path,
+) -> None:
+    async with leaders(tmp_path, "scheduler") as log_maker:
+        log_maker.start("maker")
+        await log_maker.leader()
+        world = Leaders(tmp_path, log_maker.server, "audit", log_maker.bus.client)
+        world.living = log_maker.living
+        locked = sqlite3.connect(world.folder / "audit.db", isolation_level=None)
+        locked.execute("BEGIN EXCLUSIVE")
+        world.start("a")
+        world.start("b")
+        leader = await world.audit_leader()
+        await world.follows(other(leader))
+        world.send(leader, signal.SIGTERM)
+        async with asyncio.timeout(BUSY_MS / 1_000 / 2):
+            await world.audit_leader(besides=[leader])
+        locked.close()
 
 
 async def archived(world: Leaders) -> None:

@@ -95,6 +95,22 @@ def test_after_two_crashes_a_replica_leaves_the_node_with_its_weights() -> None:
     assert made.node_of("chat-3") == "b"
 
 
+def test_a_replica_that_crashes_where_no_other_node_fits_keeps_its_weights() -> None:
+    made = world(node("a"), replicas=0)
+    made.hear(*waiting("small", gpus=1))
+    made.hear(f.ModelScaled(name="chat", replicas=1))
+    ready(made)
+    devices = devices_of(made, "chat-1")
+    made.end("small", 0)
+    for number in range(1, 4):
+        made.begin(f"chat-{number}")
+        made.at_s += 5
+        made.end(f"chat-{number}", 1)
+        made.at_s += 5
+        made.decide()
+    assert devices_of(made, "chat-4") == devices
+
+
 def test_a_node_that_cannot_keep_weights_on_its_devices_has_no_entry() -> None:
     for reports in ({}, {WEIGHTS: "lost: the memory of devices is cleared between jobs"}):
         made = world(node("a", isolation=reports))

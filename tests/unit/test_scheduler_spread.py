@@ -9,6 +9,7 @@ import pytest
 
 from libs.common import facts as f
 from libs.common.model import JobId
+from libs.common.state.model_crashes import BACKOFF_MAX_S
 from tests.given import registered
 from tests.unit.model_world import World, deployed
 
@@ -119,19 +120,18 @@ def crash(world: World, *replicas: str) -> None:
         world.begin(replica)
         world.at_s += 10
         world.end(replica, 1)
-        world.at_s += 10
+        world.at_s += BACKOFF_MAX_S
         world.decide()
 
 
 @pytest.mark.parametrize("spread", ["node", "none"])
-def test_after_two_crashes_in_a_row_the_next_replica_begins_on_another_node(spread: str) -> None:
-    world = world_of(registered("a"), registered("b"), replicas=1, spread=spread)
+def test_after_two_crashes_in_a_row_a_replica_tries_the_other_nodes_in_turn(spread: str) -> None:
+    nodes = (registered("a"), registered("b"), registered("c"))
+    world = world_of(*nodes, replicas=1, spread=spread)
     crash(world, "chat-1")
     assert world.node_of("chat-2") == "a", "one crash can be chance"
-    crash(world, "chat-2")
-    assert world.node_of("chat-3") == "b"
-    crash(world, "chat-3")
-    assert world.node_of("chat-4") == "a", "the last one was on b"
+    crash(world, "chat-2", "chat-3", "chat-4", "chat-5", "chat-6")
+    assert [world.node_of(f"chat-{number}") for number in (3, 4, 5, 6, 7)] == list("bcabc")
 
 
 def test_a_replica_that_crashes_repeatedly_avoids_a_node_before_it_spreads() -> None:
@@ -145,3 +145,19 @@ def test_a_replica_that_fits_nowhere_else_stays_on_the_node_where_it_crashes() -
     world = world_of(registered("a"), registered("b", gpus=0), replicas=1)
     crash(world, "chat-1", "chat-2", "chat-3")
     assert world.node_of("chat-4") == "a"
+
+
+def test_crashes_of_an_earlier_generation_do_not_count() -> None:
+    nodes = (registered("a"), registered("b"), registered("c"))
+    world = world_of(*nodes, replicas=1)
+    crash(world, "chat-1", "chat-2")
+    assert world.node_of("chat-3") == "b"
+    world.hear(f.ModelDeployed(name="chat", spec=world.model.spec, user="ada"))
+    world.end("chat-3", 0)
+    (first,) = world.living()
+    home = world.node_of(first)
+    crash(world, first, *world.living())
+    crash(world, *world.living())
+    (third,) = world.living()
+    assert world.model.crashes >= 2
+    assert world.node_of(third) not in ("", home)

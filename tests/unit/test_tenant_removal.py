@@ -4,6 +4,7 @@ import pytest
 
 from libs.common import facts as f
 from libs.common.facts import AnyFact
+from libs.common.life import kept_life
 from libs.common.model import TenantId
 from services.api_gateway.intents import identity_intents as intents
 from services.api_gateway.problems import Problem
@@ -18,6 +19,17 @@ def notification(tenant: TenantId) -> f.NotificationSet:
     return f.NotificationSet(tenant=tenant, name="n", form="webhook", shown="s", kinds=("job.",))
 
 
+def kept(tenant: TenantId) -> f.ModelKeepRequested:
+    return f.ModelKeepRequested(
+        model=f"chat-of-{tenant}",
+        tier=kept_life.HOST,
+        tenant=tenant,
+        user="ada",
+        weights="/w",
+        size_bytes=1,
+    )
+
+
 def removal(*facts: AnyFact) -> f.TenantSet:
     cluster = given(f.TenantSet(tenant=RED), f.TenantSet(tenant=BLUE), facts).cluster
     return intents.tenant_removal(cluster, cluster.tenants[RED], "root")
@@ -28,6 +40,7 @@ def removal(*facts: AnyFact) -> f.TenantSet:
     [
         (f.SecretSet(tenant=RED, name="s", version=1), "1 secrets"),
         (notification(RED), "1 notifications"),
+        (kept(RED), "1 models with resident data"),
         (
             f.LockRequested(tenant=RED, lock="l", holder="h", ttl_ms=1_000, user="ada"),
             "1 claims on locks",
@@ -39,6 +52,14 @@ def test_a_tenant_with_something_that_its_successor_would_inherit_stays(
 ) -> None:
     with pytest.raises(Problem, match=f"it still has {words}: "):
         removal(fact)
+
+
+def test_resident_data_that_another_gateway_keeps_meanwhile_is_dropped() -> None:
+    gone = f.TenantSet(tenant=RED, removed=True)
+    before = given(f.TenantSet(tenant=RED), kept(RED), kept(BLUE), gone).cluster
+    assert [each.tenant for each in before.kept.values()] == [BLUE]
+    after = given(f.TenantSet(tenant=RED), gone, kept(RED)).cluster
+    assert after.kept == {}
 
 
 def test_what_other_tenants_have_does_not_matter() -> None:

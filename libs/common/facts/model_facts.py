@@ -12,7 +12,7 @@ class ModelDeployed(Fact, frozen=True, tag="model.deployed"):
     """A user deployed a model.
 
     A second fact for the same name is a redeployment: the next generation, which replaces the
-    previous one step by step. `request` as in JobSubmitted.
+    previous one step by step. One of a removed tenant is ignored. `request` as in JobSubmitted.
     """
 
     name: str

@@ -9,9 +9,9 @@ from typing import Final
 from libs.common import facts as f
 from libs.common.change import IGNORED, Change, Stamp
 from libs.common.life import kept_life
-from libs.common.model import NodeId, standby_port
+from libs.common.model import NodeId, TenantId, standby_port
 from libs.common.state import ledger
-from libs.common.state.cluster import Cluster
+from libs.common.state.cluster import Cluster, is_tenant_removed
 from libs.common.state.kept import Kept, KeptEntry, kept_key
 
 # A decision of the scheduler that a request of a gateway, or a report of the node, has overtaken.
@@ -21,8 +21,11 @@ Event = f.KeptGranted | f.KeptEvicted | f.KeptObserved
 
 
 def requested(cluster: Cluster, fact: f.ModelKeepRequested, stamp: Stamp) -> Change:
-    """Store the request. It replaces an earlier one, with everything that was kept for it."""
-    if fact.tier not in kept_life.TIERS:
+    """Store the request. It replaces an earlier one, with everything that was kept for it.
+
+    Another gateway can record this while the tenant is removed: then it is ignored.
+    """
+    if fact.tier not in kept_life.TIERS or is_tenant_removed(cluster, fact.tenant):
         return IGNORED
     key = kept_key(fact.model, fact.tier)
     nodes = _clear(cluster, key)
@@ -50,6 +53,12 @@ def dropped(cluster: Cluster, fact: f.ModelKeepDropped, stamp: Stamp) -> Change:
         return IGNORED
     nodes = _clear(cluster, key)
     return Change((), nodes, _known(cluster, fact.model))
+
+
+def tenant_removed(cluster: Cluster, tenant: TenantId) -> tuple[NodeId, ...]:
+    """Drop all resident data of a tenant. Return the nodes that had some."""
+    own = [key for key, kept in cluster.kept.items() if kept.tenant == tenant]
+    return tuple(dict.fromkeys(node_id for key in own for node_id in _clear(cluster, key)))
 
 
 def _clear(cluster: Cluster, key: str) -> tuple[NodeId, ...]:

@@ -9,7 +9,7 @@ from typing import Final
 
 from libs.common import facts as f
 from libs.common.change import IGNORED, Change, Stamp
-from libs.common.folds import model_fold
+from libs.common.folds import kept_fold, model_fold
 from libs.common.state.cluster import Cluster, Key, is_tenant_removed, tenant_of
 from libs.common.state.rate_limits import RateLimits
 
@@ -30,7 +30,7 @@ SWEEP_KEYS: Final = 1_000
 def tenant_set(cluster: Cluster, fact: f.TenantSet, stamp: Stamp) -> Change:
     """Set the limits of a tenant, or remove it.
 
-    A removal undeploys the models that another gateway deployed meanwhile.
+    A removal undeploys the models that another gateway deployed meanwhile, and drops what it kept.
     """
     tenant = tenant_of(cluster, fact.tenant)
     tenant.max_gpu_share, tenant.max_waiting, tenant.weight = (
@@ -55,7 +55,8 @@ def tenant_set(cluster: Cluster, fact: f.TenantSet, stamp: Stamp) -> Change:
         key_id: key for key_id, key in cluster.keys.items() if key.tenant != fact.tenant
     }
     cluster.keys_seq = stamp.seq
-    return Change(models=model_fold.tenant_removed(cluster, fact.tenant, stamp))
+    nodes = kept_fold.tenant_removed(cluster, fact.tenant)
+    return Change((), nodes, model_fold.tenant_removed(cluster, fact.tenant, stamp))
 
 
 def created(cluster: Cluster, fact: f.KeyCreated, stamp: Stamp) -> Change:

@@ -32,8 +32,8 @@ class Candidate:
     """One process that may lead `service`.
 
     `epoch` is the newest term that it knows, from the log or from an answer. Answers of older terms
-    do not count. `began_at_ns` is the time of the newest one in the log, by its writer's wall
-    clock.
+    do not count. `began_at_ns` is the time of the newest one, by its writer's wall clock or, for
+    audit, by that of a nats-server.
     """
 
     def __init__(

@@ -107,9 +107,15 @@ async def _deploy(gateway: Gateway, fact: ModelDeployed, status: int) -> Respons
         await uploads.check(gateway, fact.tenant, fact.spec.upload, uses)
         pool_fields.check_cluster(gateway.cluster, replica_spec(fact.spec, fact.name, 0))
         await gateway.record(fact)
-    if is_tenant_removed(gateway.cluster, fact.tenant):
-        raise Problem(403, f"tenant {fact.tenant} was removed: ask an operator for another one")
-    model = gateway.cluster.models[fact.name]
+    model = gateway.cluster.models.get(fact.name)
+    if model is None or is_tenant_removed(gateway.cluster, fact.tenant):
+        raise Problem(
+            409,
+            (
+                f"name: model {fact.name} was not deployed, because tenant {fact.tenant} was "
+                "removed meanwhile: deploy it in another tenant"
+            ),
+        )
     if model.tenant != fact.tenant:
         raise Problem(
             409,

@@ -184,6 +184,7 @@ def _remaining(cluster: Cluster, tenant: TenantId) -> Iterator[tuple[int, str]]:
         sum(model.deployed and model.tenant == tenant for model in cluster.models.values()),
         "deployed models",
     )
+    yield sum(kept.tenant == tenant for kept in cluster.kept.values()), "models with resident data"
     yield sum(key.tenant == tenant for key in cluster.keys.values()), "keys"
     # A tenant that is created later under this name would inherit these.
     yield sum(each.tenant == tenant for each in cluster.secrets.values()), "secrets"

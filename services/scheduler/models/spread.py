@@ -3,23 +3,29 @@ replicas come first.
 
 Pure. The preference is soft: a replica that fits only beside others goes there. Replicas of the
 same generation count before those of earlier ones, which a redeployment ends soon. After two
-crashes in a row, the node of the last one is avoided where possible: it may be what crashes them.
-Ordinary jobs never come here, so spreading costs them nothing. Tests:
-tests/unit/test_scheduler_spread.py.
+crashes in a row a replica first avoids the nodes where replicas crashed, because such a node may be
+the cause, and only then spreads (decision 109). Ordinary jobs never come here, so spreading costs
+them nothing. Tests: tests/unit/test_scheduler_spread.py.
 """
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import Final
 
+from libs.common.folds.model_fold import replica_id, was_steady
+from libs.common.life import job_life
 from libs.common.model import SPREAD_NONE, SPREAD_RACK, NodeId, Serve
-from libs.common.state.cluster import Job
-from libs.common.state.model_crashes import crashed_replica
+from libs.common.state.cluster import Cluster, Job, Model
 from services.scheduler.models.on_devices import choose_with_weights
 from services.scheduler.placement.bits import indexes
 from services.scheduler.placement.choose import NO_PLACEMENT, Choice
 from services.scheduler.placement.resource_request import ResourceRequest
 from services.scheduler.queueing.backfill import BackfillPass
 from services.scheduler.state.state import State
+
+# So many sets of nodes where replicas crashed are tried, and so many replicas are looked at.
+CRASHED_MAX: Final = 4
+LOOKED_AT: Final = 32
 
 # Sort key of a node, the least crowded first: replicas of this generation and of all, in its rack
 # (0 unless racks count) and on it.
@@ -31,41 +37,59 @@ def choose_spread(
 ) -> Choice:
     """Choose for a replica as for any job, among the least crowded nodes on which it fits.
 
-    Devices that have the model's weights come first, also on a crowded node.
+    Devices that have the model's weights come first, also on a crowded node. Nodes where replicas
+    crashed come last.
     """
-    crashed = _crashed_on(state, serve)
-    if serve.device_weights:
-        warm = choose_with_weights(state, backfill_pass, job, serve, request, crashed)
-        if warm is not NO_PLACEMENT:
-            return warm
     choice = backfill_pass.choose(state, job, request)
     if choice is NO_PLACEMENT:
         return choice
-    for avoided in _avoided(state, serve, crashed):
-        spread = backfill_pass.choose(state, job, request, avoided)
-        if spread is not NO_PLACEMENT:
-            return spread
+    crowds = list(_crowded(state, serve)) if serve.spread != SPREAD_NONE else []
+    for crashed in (*_crashed_on(state, serve), 0):
+        if serve.device_weights:
+            warm = choose_with_weights(state, backfill_pass, job, serve, request, crashed)
+            if warm is not NO_PLACEMENT:
+                return warm
+        for crowded in (*crowds, 0) if crashed else crowds:
+            found = backfill_pass.choose(state, job, request, crashed | crowded)
+            if found is not NO_PLACEMENT:
+                return found
     return choice
 
 
-def _crashed_on(state: State, serve: Serve) -> int:
-    """Return the nodes (bits) of the replica that crashed last, if that was not the first in a
-    row.
+def _crashed_on(state: State, serve: Serve) -> list[int]:
+    """Return the nodes where replicas crashed in a row, as bits, and then again and again without
+    the one whose crash is the longest ago; empty after a single crash.
     """
     model = state.cluster.models.get(serve.model)
     if model is None or model.crashes < 2:
-        return 0
-    job = state.cluster.jobs.get(crashed_replica(model))
-    return state.capacity.bits_of(job.members) if job is not None else 0
+        return []
+    found: list[int] = []
+    for replica in _crashed(state.cluster, model)[: model.crashes]:
+        nodes = state.capacity.bits_of(replica.members)
+        before = found[-1] if found else 0
+        if nodes | before != before:
+            found.append(nodes | before)
+    return found[CRASHED_MAX - 1 :: -1]
 
 
-def _avoided(state: State, serve: Serve, crashed: int) -> Iterator[int]:
-    """Yield the nodes to avoid, as bits: fewer each time."""
-    crowded = list(_crowded(state, serve)) if serve.spread != SPREAD_NONE else []
-    if crashed:
-        yield from (crashed | nodes for nodes in crowded)
-        yield crashed
-    yield from crowded
+def _crashed(cluster: Cluster, model: Model) -> list[Job]:
+    """Return the last replicas of this generation that crashed before they were steady, newest
+    first.
+    """
+    newest = model.free_ordinal - 1
+    ordinals = range(newest, max(0, newest - LOOKED_AT), -1)
+    jobs = [cluster.jobs.get(replica_id(model.name, ordinal)) for ordinal in ordinals]
+    return [job for job in jobs if job is not None and _has_crashed(job, model)]
+
+
+def _has_crashed(job: Job, model: Model) -> bool:
+    serve = job.spec.serve
+    return (
+        serve is not None
+        and serve.generation == model.generation
+        and job.state in (job_life.COMPLETED, job_life.FAILED)
+        and not was_steady(job)
+    )
 
 
 def _crowded(state: State, serve: Serve) -> Iterator[int]:

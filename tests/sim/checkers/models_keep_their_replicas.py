@@ -17,7 +17,8 @@ from libs.common.change import Change, Stamp
 from libs.common.facts import AnyFact, Commit, Unknown
 from libs.common.life import job_life
 from libs.common.model import JobId
-from libs.common.state.cluster import Cluster, Model, is_ready, ready_replicas
+from libs.common.state.cluster import Cluster, Job, Model, is_ready, ready_replicas
+from libs.common.state.ordering import DEFAULT_QUEUE, JobQueue
 from tests.sim.checkers.checker import Checker
 from tests.sim.models import BAD
 
@@ -89,7 +90,7 @@ class ModelsKeepTheirReplicas(Checker):
     def _coming(self, cluster: Cluster, model: Model) -> int:
         """Replicas that wait behind jobs, or that were placed a moment ago."""
         jobs = [cluster.jobs[job_id] for job_id in model.jobs if not is_ready(cluster.jobs[job_id])]
-        busy = _may_wait(cluster, model)
+        busy = _may_wait(cluster)
         waiting = sum(1 for job in jobs if busy and job.state == job_life.QUEUED)
         since_s = self.world.loop.time() - BEGIN_S
         return waiting + sum(
@@ -99,11 +100,23 @@ class ModelsKeepTheirReplicas(Checker):
         )
 
 
-def _may_wait(cluster: Cluster, model: Model) -> bool:
-    """Return whether jobs hold devices, or wait for those of another model's replicas: in a queue
-    without backfill all later jobs wait behind such a job.
+def _may_wait(cluster: Cluster) -> bool:
+    """Return whether a replica may wait for its turn in a queue.
+
+    An ordinary job holds devices; or one waits for devices in a queue without backfill, in which
+    nothing overtakes it.
     """
     on_nodes = [job for job in cluster.jobs.values() if job.state in job_life.ON_NODES]
-    others = any(job.spec.serve is None or job.spec.serve.model != model.name for job in on_nodes)
-    jobs = [job for job in cluster.jobs.values() if job.spec.serve is None]
-    return others and any(job.state in (*job_life.ON_NODES, job_life.QUEUED) for job in jobs)
+    if any(job.spec.serve is None for job in on_nodes):
+        return True
+    return bool(on_nodes) and any(
+        job.state == job_life.QUEUED
+        and job.spec.serve is None
+        and not _queue_of(cluster, job).backfill
+        for job in cluster.jobs.values()
+    )
+
+
+def _queue_of(cluster: Cluster, job: Job) -> JobQueue:
+    name = job.spec.queue or DEFAULT_QUEUE
+    return cluster.queues.get(name) or JobQueue(name)
