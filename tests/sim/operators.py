@@ -10,14 +10,7 @@ from libs.common.facts import JobUpdated, NodeDeclaredDead, NodeRemovalRequested
 from libs.common.life import job_life
 from libs.common.life.job_life import MEMBER_OVER
 from libs.common.model import NodeId
-from libs.common.state.cluster import (
-    Cluster,
-    Node,
-    is_leaving,
-    is_removed,
-    known_to_agent,
-    outlives_lease,
-)
+from libs.common.state.cluster import Cluster, Node, is_leaving, is_removed, known_to_agent
 from tests.sim import faults
 from tests.sim.faults import Blow
 
@@ -108,7 +101,7 @@ def waits_for_nobody(cluster: Cluster, node: Node) -> bool:
     jobs = [cluster.jobs[job_id] for job_id in node.members]
     return any(
         member.state not in MEMBER_OVER
-        and outlives_lease(node, job, member)
+        and (job.spec.ignores_lease or member.accounted in node.unproved)
         and not known_to_agent(node, job, member)
         for job, member in ((job, job.members[node.node_id]) for job in jobs)
     )

@@ -8,12 +8,12 @@ import pytest
 from msgspec.structs import replace
 
 from libs.common import facts as f
-from libs.common import subjects
+from libs.common import fold, subjects
+from libs.common.change import Change, Stamp
 from libs.common.folds import member_fold, node_fold
 from libs.common.life import node_life
 from libs.common.messages import Heartbeat, Lease
 from libs.common.model import JobId, NodeId
-from libs.common.state import cluster
 from libs.common.state.cluster import Cluster, Job, is_leaving
 from services.node_agent.core import apply
 from services.node_agent.core.state import State as AgentState
@@ -51,11 +51,15 @@ def the_silence_of_an_unguarded_node_proves_its_end(patch: pytest.MonkeyPatch) -
 def an_unguarded_agent_is_replaced_like_any_other(patch: pytest.MonkeyPatch) -> None:
     """Jobs of an agent without lease watchdog end with the lease when another agent replaces it."""
 
-    def ignores_lease(node: object, job: Job, member: object) -> bool:
-        return job.spec.ignores_lease
+    registered = node_fold.registered
 
-    for module in (cluster, member_fold):
-        patch.setattr(module, "outlives_lease", ignores_lease)
+    def replaced(state: Cluster, fact: f.NodeRegistered, stamp: Stamp) -> Change:
+        known = state.nodes.get(fact.node_id)
+        if known is not None:
+            known.unguarded = ""
+        return registered(state, fact, stamp)
+
+    patch.setitem(fold._FOLDS, f.NodeRegistered, replaced)
 
 
 def the_setting_of_a_hardware_watchdog_proves_a_reset(patch: pytest.MonkeyPatch) -> None:

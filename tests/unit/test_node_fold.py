@@ -3,6 +3,8 @@
 `History.say` checks that an ignored fact changes nothing.
 """
 
+import copy
+
 import pytest
 from msgspec.structs import replace
 
@@ -387,3 +389,32 @@ def test_an_agent_that_replaces_an_unguarded_one_proves_no_end_of_its_jobs(order
     assert not owes_nothing(history.cluster, of(history))
     assert history.say(buried("n1", incarnation=3))
     assert history.members("j") == {"n1": "lost"}
+
+
+LOSSES = ("silent", "replaced", "declared_dead")
+
+
+@pytest.mark.parametrize("reason", LOSSES)
+def test_a_loss_and_a_registration_that_replaces_an_unguarded_agent_commute(reason: str) -> None:
+    """The scheduler's loss is folded ahead of the log, and may cross what the node writes."""
+    missing = f.WatchdogChanged(node_id=node("n1"), incarnation=2, missing="it ended", armed_ms=5)
+    second = registered("n1", "n1g1", incarnation=3, directory="second")
+    third = registered("n1", "n1g1", incarnation=4, directory="third")
+    missing_too = f.WatchdogChanged(node_id=node("n1"), incarnation=3, missing="it ended")
+    first = with_job("n1")
+    assert first.say(
+        registered("n1", "n1g1", incarnation=2, attempts=(ref("j"),), directory="first")
+    )
+    other = copy.deepcopy(first)
+    loss = f.NodeLost(node_id=node("n1"), incarnation=2, reason=reason)
+    if reason == "replaced":
+        assert first.say(second) and other.say(second)
+        crossing = (missing_too, third)
+    else:
+        crossing = (missing, second)
+    assert first.say(loss)
+    assert first.say(*crossing)
+    assert other.say(*crossing)
+    assert other.say(loss)
+    assert first.members("j") == other.members("j") == {"n1": "lost"}
+    assert (of(first).ended, of(first).unproved) == (of(other).ended, of(other).unproved)

@@ -134,6 +134,26 @@ def test_after_two_crashes_in_a_row_a_replica_tries_the_other_nodes_in_turn(spre
     assert [world.node_of(f"chat-{number}") for number in (3, 4, 5, 6, 7)] == list("bcabc")
 
 
+def test_with_many_nodes_each_is_tried_before_one_is_tried_again() -> None:
+    names = "abcdefgh"
+    world = world_of(*(registered(name) for name in names), replicas=1)
+    crash(world, *(f"chat-{number}" for number in range(1, 9)))
+    assert [world.node_of(f"chat-{number}") for number in range(2, 10)] == list(names)
+
+
+def test_all_nodes_of_a_wave_of_crashes_are_avoided() -> None:
+    world = world_of(*(registered(name) for name in "abcde"), replicas=3)
+    for wave in (1, 2):
+        world.begin(*(replicas := world.living()))
+        world.at_s += 5
+        for replica in replicas:
+            world.end(replica, 1)
+        world.at_s += BACKOFF_MAX_S
+        world.decide()
+        assert world.model.crashes == wave
+    assert set(homes(world)) & {"d", "e"} == {"d", "e"}
+
+
 def test_a_replica_that_crashes_repeatedly_avoids_a_node_before_it_spreads() -> None:
     world = world_of(registered("a"), registered("b"), replicas=2)
     world.begin("chat-2")

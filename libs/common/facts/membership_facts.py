@@ -15,8 +15,9 @@ class NodeLost(Fact, frozen=True, tag="node.lost"):
 
     `reason` is silent, declared_dead, replaced or unguarded. After declared_dead, the verdict of an
     operator, jobs that ignore the lease are lost too. After unguarded, the silence of a node whose
-    lease watchdog was missing, no job is lost: nothing proves that it has ended. `lost_ns` is the
-    scheduler's wall clock at the decision, for losses by silence. `over` are the jobs whose part on
+    lease watchdog was missing, no job is lost: nothing proves that it has ended. The same holds
+    after replaced, if the replaced agent had lost its watchdog. `lost_ns` is the scheduler's wall
+    clock at the decision, for losses by silence. `over` are the jobs whose part on
     the node had released its devices, or had refused to start, as far as the scheduler knew. The
     loss does not concern them. Facts of earlier versions name none.
     """

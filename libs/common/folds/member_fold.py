@@ -17,14 +17,7 @@ from libs.common.container_spec import is_digest
 from libs.common.life import job_life
 from libs.common.model import JobId, NodeId, attempt_key
 from libs.common.state import image_nodes, ledger
-from libs.common.state.cluster import (
-    Cluster,
-    GpuView,
-    Job,
-    MemberView,
-    known_to_agent,
-    outlives_lease,
-)
+from libs.common.state.cluster import Cluster, GpuView, Job, MemberView, known_to_agent
 from libs.common.state.job import Pin
 
 _node_id_of: Final[Callable[[GpuView], NodeId]] = attrgetter("node_id")
@@ -140,7 +133,7 @@ def lose_if_gone(
     if member.state in job_life.MEMBER_OVER and (seen_over is None or job.job_id in seen_over):
         return False
     gone = member.accounted < node.incarnation and known_to_agent(node, job, member)
-    lost = node.dead if outlives_lease(node, job, member) else node.ended
+    lost = node.dead if job.spec.ignores_lease else node.ended
     if member.incarnation <= lost or (gone and member.state not in job_life.MEMBER_OVER):
         return lose_member(cluster, job, member)
     return False

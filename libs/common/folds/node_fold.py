@@ -9,6 +9,7 @@ from collections.abc import Collection
 from typing import Final
 
 from libs.common import facts as f
+from libs.common import reasons
 from libs.common.change import IGNORED, Change, Stamp
 from libs.common.folds import claim_fold, member_fold, membership_fold
 from libs.common.folds.device_fold import follow_devices, forget_health
@@ -37,8 +38,8 @@ def registered(cluster: Cluster, fact: f.NodeRegistered, stamp: Stamp) -> Change
         node.revoked = membership_fold.revocation(cluster, fact.node_id)
     elif replaced:
         node.severed = node.incarnation
-        if node.unguarded:
-            node.left_unguarded = node.incarnation
+        if node.unguarded and node.incarnation > node.ended:
+            node.unproved.append(node.incarnation)
         if node.incarnation > node.lost:
             node.replaced.append(node.incarnation)
     elif node.severed <= node.gone:
@@ -109,7 +110,7 @@ def lost(cluster: Cluster, fact: f.NodeLost, stamp: Stamp) -> Change:
     if node is None or fact.incarnation > node.incarnation:
         return IGNORED
     dead = fact.incarnation if fact.reason == node_life.DECLARED_DEAD else 0
-    ended = 0 if fact.reason == node_life.UNGUARDED else fact.incarnation
+    ended = _ended(node, fact)
     if fact.incarnation <= node.lost and dead <= node.dead and ended <= node.ended:
         return IGNORED
     node.lost, node.dead = max(node.lost, fact.incarnation), max(node.dead, dead)
@@ -117,12 +118,23 @@ def lost(cluster: Cluster, fact: f.NodeLost, stamp: Stamp) -> Change:
     if fact.reason in (node_life.SILENT, node_life.UNGUARDED):
         node.losses_ns = (*node.losses_ns, fact.lost_ns or stamp.at_ns)[-LOSSES_KEPT:]
     node.replaced = [each for each in node.replaced if each > node.lost]
+    node.unproved = [each for each in node.unproved if each > node.ended]
     node.reason = fact.reason
     if node.returned <= node.lost:
         node.state = node_life.NODE_LIFE.get((node.state, "node.lost"), node.state)
     moved = claim_fold.settle(cluster, node)
     change = _lose_members(cluster, node, (fact.node_id, *moved), fact.over)
     return Change(tuple(node.members), change.nodes)
+
+
+def _ended(node: Node, fact: f.NodeLost) -> int:
+    """Return the highest incarnation whose jobs have ended for sure by this loss; 0: none.
+
+    The end of a replaced incarnation's lease proves nothing if its lease watchdog was missing.
+    """
+    is_replaced = fact.reason == reasons.REPLACED
+    unproved = is_replaced and any(each <= fact.incarnation for each in node.unproved)
+    return 0 if unproved or fact.reason == node_life.UNGUARDED else fact.incarnation
 
 
 def declared_dead(cluster: Cluster, fact: f.NodeDeclaredDead, stamp: Stamp) -> Change:

@@ -294,13 +294,8 @@ def silent_nodes(cluster: Cluster, job: Job) -> list[NodeId]:
 
 def _may_live(cluster: Cluster, job: Job, member: MemberView) -> bool:
     node = cluster.nodes[member.node_id]
-    survives = outlives_lease(node, job, member) or node.ended < node.lost
+    survives = job.spec.ignores_lease or node.ended < node.lost
     return survives and member.state not in job_life.MEMBER_OVER and not node.usable
-
-
-def outlives_lease(node: Node, job: Job, member: MemberView) -> bool:
-    """Return whether the member may be alive after every lease: only an operator knows its end."""
-    return job.spec.ignores_lease or member.incarnation <= node.left_unguarded
 
 
 def known_to_agent(node: Node, job: Job, member: MemberView) -> bool:
@@ -311,8 +306,8 @@ def known_to_agent(node: Node, job: Job, member: MemberView) -> bool:
     """
     return (
         member.accounted > node.severed
-        if outlives_lease(node, job, member)
-        else member.accounted not in node.replaced
+        if job.spec.ignores_lease
+        else member.accounted not in (*node.replaced, *node.unproved)
     )
 
 

@@ -34,9 +34,9 @@ class Node(msgspec.Struct):
     they are declared lost: their jobs may be alive, unknown to the new agent. The same is true of
     jobs that ignore the lease up to `severed`, until they are declared dead. Up to `gone` the agent
     of the same directory has restarted since: a placement for such an incarnation that comes later
-    in the log never reached it. Up to `left_unguarded` an agent with another state directory
-    replaced one without its lease watchdog: no end of a lease proves that its jobs have ended, so
-    they may be alive until they are declared dead.
+    in the log never reached it. `unproved` are replaced incarnations that had lost their lease
+    watchdog, in order: no end of a lease proves that their jobs have ended, so these may be alive
+    until the node is declared dead.
 
     `held` is what attempts hold of the host, by attempt key: (thousandths of a CPU, bytes). `pools`
     is what the memory broker may grant to each attempt, in bytes over all devices and the host.
@@ -74,7 +74,6 @@ class Node(msgspec.Struct):
     lost: int = 0
     returned: int = 0
     dead: int = 0
-    left_unguarded: int = 0
     word: tuple[int, int] = (0, 0)
     gone: int = 0
     severed: int = 0
@@ -88,6 +87,7 @@ class Node(msgspec.Struct):
     peer_key: str = ""
     directory: str = ""
     replaced: list[int] = []
+    unproved: list[int] = []
     reason: str = ""
     gpus: list[GpuId] = []
     listed: list[GpuId] = []

@@ -64,12 +64,12 @@ def _crashed_on(state: State, serve: Serve) -> list[int]:
     if model is None or model.crashes < 2:
         return []
     found: list[int] = []
-    for replica in _crashed(state.cluster, model)[: model.crashes]:
+    for replica in _crashed(state.cluster, model):
         nodes = state.capacity.bits_of(replica.members)
         before = found[-1] if found else 0
         if nodes | before != before:
             found.append(nodes | before)
-    return found[CRASHED_MAX - 1 :: -1]
+    return found[::-1][:CRASHED_MAX]
 
 
 def _crashed(cluster: Cluster, model: Model) -> list[Job]:
