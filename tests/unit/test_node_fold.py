@@ -3,21 +3,16 @@
 `History.say` checks that an ignored fact changes nothing.
 """
 
-import copy
-
 import pytest
 from msgspec.structs import replace
 
 from libs.common import facts as f
-from libs.common import reasons
-from libs.common.life import node_life
 from libs.common.model import AttemptRef, GpuId
-from libs.common.state.cluster import GpuView, Node, owes_nothing, silent_nodes
+from libs.common.state.cluster import GpuView, Node
 from services.api_gateway.views.nodes import node_shown
 from tests.history import (
     History,
     begun,
-    buried,
     faulted,
     finished,
     lost,
@@ -370,51 +365,3 @@ def test_returning_first_directory_accounts_for_its_attempts_until_lost() -> Non
     assert history.say(finished("j", "n1"))
     assert history.say(lost("n1", incarnation=3))
     assert (of(history).replaced, j_on_n1(history)) == ([], "lost")
-
-
-@pytest.mark.parametrize("order", ["lost first", "replaced first"])
-def test_an_agent_that_replaces_an_unguarded_one_proves_no_end_of_its_jobs(order: str) -> None:
-    history = with_job("n1")
-    own = registered("n1", "n1g1", incarnation=2, attempts=(ref("j"),), directory="first")
-    missing = f.WatchdogChanged(node_id=node("n1"), incarnation=2, missing="it ended")
-    assert history.say(own, missing)
-    elsewhere = registered("n1", "n1g1", incarnation=3, directory="other")
-    loss = lost("n1", incarnation=2)
-    if order == "lost first":
-        assert history.say(replace(loss, reason=node_life.UNGUARDED), elsewhere)
-    else:
-        assert history.say(elsewhere, replace(loss, reason=reasons.REPLACED))
-    assert history.members("j") == {"n1": "started"}
-    assert silent_nodes(history.cluster, history.job("j")) == ["n1"]
-    assert not owes_nothing(history.cluster, of(history))
-    assert history.say(buried("n1", incarnation=3))
-    assert history.members("j") == {"n1": "lost"}
-
-
-LOSSES = ("silent", "replaced", "declared_dead")
-
-
-@pytest.mark.parametrize("reason", LOSSES)
-def test_a_loss_and_a_registration_that_replaces_an_unguarded_agent_commute(reason: str) -> None:
-    """The scheduler's loss is folded ahead of the log, and may cross what the node writes."""
-    missing = f.WatchdogChanged(node_id=node("n1"), incarnation=2, missing="it ended", armed_ms=5)
-    second = registered("n1", "n1g1", incarnation=3, directory="second")
-    third = registered("n1", "n1g1", incarnation=4, directory="third")
-    missing_too = f.WatchdogChanged(node_id=node("n1"), incarnation=3, missing="it ended")
-    first = with_job("n1")
-    assert first.say(
-        registered("n1", "n1g1", incarnation=2, attempts=(ref("j"),), directory="first")
-    )
-    other = copy.deepcopy(first)
-    loss = f.NodeLost(node_id=node("n1"), incarnation=2, reason=reason)
-    if reason == "replaced":
-        assert first.say(second) and other.say(second)
-        crossing = (missing_too, third)
-    else:
-        crossing = (missing, second)
-    assert first.say(loss)
-    assert first.say(*crossing)
-    assert other.say(*crossing)
-    assert other.say(loss)
-    assert first.members("j") == other.members("j") == {"n1": "lost"}
-    assert (of(first).ended, of(first).unproved) == (of(other).ended, of(other).unproved)
