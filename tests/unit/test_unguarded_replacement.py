@@ -1,4 +1,4 @@
-"""An agent with another state directory replaces one that had lost its lease watchdog: its jobs stay.
+"""If an agent with another state directory replaces one without its lease watchdog, its jobs stay.
 
 The end of their lease proves nothing then, and the new agent does not know them.
 """
