@@ -16,8 +16,8 @@ class TenantSet(Fact, frozen=True, tag="tenant.set"):
     budget for the tenant's whole life, or with `gpu_hours_per` = "month" for each month of UTC.
     `max_pool_bytes` limits the memory pools of its jobs at one time. `shares_devices` allows the
     tenant's jobs to share devices with other tenants' jobs. `removed`: the tenant's keys are void,
-    its models are undeployed, its resident data is dropped, and it gets no new ones until it is set
-    again.
+    its models are undeployed and its resident data is dropped. It gets none of these until it is
+    set again.
     """
 
     tenant: TenantId

@@ -55,10 +55,12 @@ def dropped(cluster: Cluster, fact: f.ModelKeepDropped, stamp: Stamp) -> Change:
     return Change((), nodes, _known(cluster, fact.model))
 
 
-def tenant_removed(cluster: Cluster, tenant: TenantId) -> tuple[NodeId, ...]:
-    """Drop all resident data of a tenant. Return the nodes that had some."""
-    own = [key for key, kept in cluster.kept.items() if kept.tenant == tenant]
-    return tuple(dict.fromkeys(node_id for key in own for node_id in _clear(cluster, key)))
+def tenant_removed(cluster: Cluster, tenant: TenantId) -> Change:
+    """Drop all resident data of a tenant."""
+    own = [kept for kept in cluster.kept.values() if kept.tenant == tenant]
+    nodes = dict.fromkeys(node_id for kept in own for node_id in _clear(cluster, kept.key))
+    models = dict.fromkeys(name for kept in own for name in _known(cluster, kept.model))
+    return Change((), tuple(nodes), tuple(models))
 
 
 def _clear(cluster: Cluster, key: str) -> tuple[NodeId, ...]:

@@ -55,8 +55,9 @@ def tenant_set(cluster: Cluster, fact: f.TenantSet, stamp: Stamp) -> Change:
         key_id: key for key_id, key in cluster.keys.items() if key.tenant != fact.tenant
     }
     cluster.keys_seq = stamp.seq
-    nodes = kept_fold.tenant_removed(cluster, fact.tenant)
-    return Change((), nodes, model_fold.tenant_removed(cluster, fact.tenant, stamp))
+    dropped = kept_fold.tenant_removed(cluster, fact.tenant)
+    undeployed = model_fold.tenant_removed(cluster, fact.tenant, stamp)
+    return Change((), dropped.nodes, tuple(dict.fromkeys((*dropped.models, *undeployed))))
 
 
 def created(cluster: Cluster, fact: f.KeyCreated, stamp: Stamp) -> Change:

@@ -126,8 +126,8 @@ def lose_if_gone(
     scheduler knew (`seen_over`; None: the fact is no NodeLost). A node that comes back without a
     member that was over has lost nothing. An agent with another state directory proves nothing
     about the member. A job that ignores the lease may live on a lost node until an operator
-    declares the node dead, and so may every job of a node that was lost without its lease watchdog,
-    or whose agent was replaced by one with another state directory at that time.
+    declares the node dead. So may every job of a node that had no lease watchdog when it was lost,
+    or when an agent with another state directory replaced its own.
     """
     member, node = job.members[node_id], cluster.nodes[node_id]
     if member.state in job_life.MEMBER_OVER and (seen_over is None or job.job_id in seen_over):

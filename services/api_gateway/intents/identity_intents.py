@@ -171,8 +171,8 @@ def tenant_removal(cluster: Cluster, tenant: Tenant, user: str) -> TenantSet:
     if left:
         text = (
             f"tenant {tenant.tenant} cannot be removed: it still has {', '.join(left)}: end its "
-            "jobs, undeploy its models, release its locks, remove its secrets and notifications, "
-            "and then revoke its keys"
+            "jobs, undeploy its models, drop their resident data (`muster model drop`), release "
+            "its locks, remove its secrets and notifications, and then revoke its keys"
         )
         raise Problem(409, text)
     return TenantSet(tenant=tenant.tenant, removed=True, user=user)
@@ -184,7 +184,8 @@ def _remaining(cluster: Cluster, tenant: TenantId) -> Iterator[tuple[int, str]]:
         sum(model.deployed and model.tenant == tenant for model in cluster.models.values()),
         "deployed models",
     )
-    yield sum(kept.tenant == tenant for kept in cluster.kept.values()), "models with resident data"
+    kept = {each.model for each in cluster.kept.values() if each.tenant == tenant}
+    yield len(kept), "models with resident data"
     yield sum(key.tenant == tenant for key in cluster.keys.values()), "keys"
     # A tenant that is created later under this name would inherit these.
     yield sum(each.tenant == tenant for each in cluster.secrets.values()), "secrets"

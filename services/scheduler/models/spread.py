@@ -57,8 +57,8 @@ def choose_spread(
 
 
 def _crashed_on(state: State, serve: Serve) -> list[int]:
-    """Return the nodes where replicas crashed in a row, as bits, and then again and again without
-    the one whose crash is the longest ago; empty after a single crash.
+    """Return the nodes where the last replicas crashed, as bits, then the same without the oldest
+    crash, and so on; empty unless two crashed in a row.
     """
     model = state.cluster.models.get(serve.model)
     if model is None or model.crashes < 2:
